@@ -1,0 +1,73 @@
+// The memory that all threads of one node share: the epoch counter and the metric cells. One worker writes a metric cell, any
+// thread reads it. It holds no queue and wakes nobody.
+
+import { VeloError } from '../errors.js';
+import { addToCell, CELL_WORDS, readCell, writeCell } from './cells.js';
+import { SharedMemory } from './memory.js';
+
+const LAYOUT_VERSION = 0x766e0002;
+const VERSION = 0;
+const LANES = 1;
+const CELLS = 2;
+const EPOCH = 16;
+const HEADER_WORDS = 32;
+/** The cells of a lane fill whole cache lines, so that two lanes never share one. */
+const CELL_GRAIN = 8;
+
+function cellsPerLane(cells: number): number {
+  return (cells + CELL_GRAIN - 1) & ~(CELL_GRAIN - 1);
+}
+
+export function createNodeBlock(lanes: number, cells: number): SharedArrayBuffer {
+  const buffer = new SharedArrayBuffer((HEADER_WORDS + lanes * cellsPerLane(cells) * CELL_WORDS) * 4);
+  const memory = new SharedMemory(buffer);
+  memory.store(LANES, lanes);
+  memory.store(CELLS, cells);
+  memory.store(VERSION, LAYOUT_VERSION);
+  return buffer;
+}
+
+export class NodeBlock {
+  private readonly memory: SharedMemory;
+  readonly lanes: number;
+  private readonly stride: number;
+
+  constructor(buffer: SharedArrayBuffer) {
+    this.memory = new SharedMemory(buffer);
+    if (this.memory.load(VERSION) !== LAYOUT_VERSION)
+      throw new VeloError('ERR_CONDUIT_BROKEN', `node block has layout ${this.memory.load(VERSION)}`);
+    this.lanes = this.memory.load(LANES);
+    this.stride = cellsPerLane(this.memory.load(CELLS)) * CELL_WORDS;
+  }
+
+  /** A fresh epoch, above every earlier one of this node. First value 1. */
+  nextEpoch(): number {
+    return (this.memory.add(EPOCH, 1) + 1) >>> 0;
+  }
+
+  /** Adds to a cell. Only the lane's own thread may call it. */
+  addCell(lane: number, cell: number, n: number): void {
+    addToCell(this.memory, this.at(lane, cell), n);
+  }
+
+  /** Sets a gauge cell. Only the lane's own thread may call it, or whoever buried that thread. */
+  setCell(lane: number, cell: number, value: number): void {
+    writeCell(this.memory, this.at(lane, cell), value);
+  }
+
+  /** Reads a cell of one lane, from any thread. */
+  readCell(lane: number, cell: number): number {
+    return readCell(this.memory, this.at(lane, cell));
+  }
+
+  /** The sum of a cell over all lanes. */
+  total(cell: number): number {
+    let sum = 0;
+    for (let lane = 0; lane < this.lanes; lane++) sum += this.readCell(lane, cell);
+    return sum;
+  }
+
+  private at(lane: number, cell: number): number {
+    return HEADER_WORDS + lane * this.stride + cell * CELL_WORDS;
+  }
+}

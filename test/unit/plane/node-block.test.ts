@@ -1,0 +1,81 @@
+// The cells of the node block, against plain numbers, and its header.
+
+import { expect } from 'chai';
+import fc from 'fast-check';
+import { CELL_WORDS, readCell, writeCell } from '../../../lib/plane/cells.js';
+import { SharedMemory } from '../../../lib/plane/memory.js';
+import { createNodeBlock, NodeBlock } from '../../../lib/plane/node-block.js';
+import { errorCode } from './errors.js';
+
+const TWO_POW_32 = 2 ** 32;
+
+describe('node block', () => {
+  it('hands out epochs from 1 up, one to each caller', () => {
+    const buffer = createNodeBlock(2, 3);
+    const [a, b] = [new NodeBlock(buffer), new NodeBlock(buffer)];
+    expect([a.nextEpoch(), b.nextEpoch(), a.nextEpoch()]).to.deep.equal([1, 2, 3]);
+  });
+
+  it('cells hold sums beyond 2^32, each lane its own', () => {
+    const step = fc.record({
+      lane: fc.integer({ min: 0, max: 2 }),
+      cell: fc.integer({ min: 0, max: 8 }),
+      n: fc.oneof(fc.nat(100), fc.integer({ min: -100, max: 2 ** 31 - 1 }), fc.constantFrom(2 ** 31, TWO_POW_32 - 1)),
+      set: fc.boolean(),
+    });
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+        const block = new NodeBlock(createNodeBlock(3, 9));
+        const model = new Map<string, number>();
+        for (const { lane, cell, n, set } of steps) {
+          const key = `${lane}.${cell}`;
+          if (set) block.setCell(lane, cell, Math.abs(n) * 3);
+          else block.addCell(lane, cell, n);
+          model.set(key, set ? Math.abs(n) * 3 : (model.get(key) ?? 0) + n);
+        }
+        for (let cell = 0; cell < 9; cell++) {
+          let total = 0;
+          for (let lane = 0; lane < 3; lane++) {
+            const expected = model.get(`${lane}.${cell}`) ?? 0;
+            expect(block.readCell(lane, cell)).to.equal(expected);
+            total += expected;
+          }
+          expect(block.total(cell)).to.equal(total);
+        }
+      }),
+    );
+  });
+
+  it('a cell crosses 2^32 up and down, one at a time', () => {
+    const block = new NodeBlock(createNodeBlock(1, 1));
+    block.setCell(0, 0, TWO_POW_32 - 2);
+    for (const [n, value] of [
+      [1, TWO_POW_32 - 1],
+      [1, TWO_POW_32],
+      [1, TWO_POW_32 + 1],
+      [-2, TWO_POW_32 - 1],
+      [TWO_POW_32 * 3, TWO_POW_32 * 4 - 1],
+    ] as const) {
+      block.addCell(0, 0, n);
+      expect(block.readCell(0, 0)).to.equal(value);
+    }
+    block.setCell(0, 0, Number.MAX_SAFE_INTEGER);
+    expect(block.readCell(0, 0)).to.equal(Number.MAX_SAFE_INTEGER);
+  });
+
+  it('a reader does not hang on a writer that died in the middle of a change', () => {
+    const memory = new SharedMemory(new SharedArrayBuffer(CELL_WORDS * 4));
+    writeCell(memory, 0, TWO_POW_32 - 1);
+    memory.store(1, 1);
+    expect(readCell(memory, 0), 'before the lower half').to.equal(TWO_POW_32 - 1);
+    memory.store(0, 4);
+    expect(readCell(memory, 0), 'after it').to.equal(TWO_POW_32 + 4);
+    writeCell(memory, 0, 0);
+    expect(readCell(memory, 0)).to.equal(0);
+    expect([memory.load(1), memory.load(2)], 'a later writer repairs it').to.deep.equal([0, 0]);
+  });
+
+  it('refuses memory of another layout', () => {
+    expect(errorCode(() => new NodeBlock(new SharedArrayBuffer(1024)))).to.equal('ERR_CONDUIT_BROKEN');
+  });
+});
