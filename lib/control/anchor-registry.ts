@@ -1,0 +1,205 @@
+// The anchors of a node and the attach control plane: who may attach, on which terms, on which lane. Everything a sender asks of
+// an anchor by message is answered here.
+
+import { randomBytes } from 'node:crypto';
+import { VeloError } from '../errors.js';
+import type { ClientPlane } from '../lanes/client-plane.js';
+import { chooseLane } from '../mux/lane-choice.js';
+import { u64High, u64Low } from '../wire/bytes.js';
+import {
+  type AnchorAttachResponse,
+  anchorAttachRequest,
+  anchorAttachResponse,
+  anchorReference,
+  streamSignal,
+} from '../wire/control.js';
+import { StreamAnchorHandle, type StreamCancelHandle } from '../wire/handle.js';
+import { JSON_NULL } from '../wire/hello.js';
+import {
+  HANDLER_ANCHOR_ATTACH,
+  HANDLER_ANCHOR_CANCEL,
+  HANDLER_ANCHOR_DETACH,
+  HANDLER_ANCHOR_FINALIZE,
+  HANDLER_STREAM_CANCEL,
+  HANDLER_STREAM_STOP,
+  MAX_LANES,
+  MESSENGER_MUX_KEY,
+} from '../wire/names.js';
+import { AnchorEntry, type LocalAttachment } from './anchor-entry.js';
+import type { Calls } from './calls.js';
+import { Feed } from './feed.js';
+import type { Messenger } from './messenger.js';
+import type { PeerBook } from './peer-book.js';
+
+/** The window and pace this node offers to senders. */
+export interface AnchorTerms {
+  /** Data records a sender may have outstanding (C). */
+  initialCredit: number;
+  /** Watermark in bytes per slot (B). */
+  slotByteBudget: number;
+  heartbeatIntervalMs: number;
+  /** Lanes of this node. */
+  lanes: number;
+}
+
+const LOCAL_ID_BYTES = 8;
+
+export class AnchorRegistry {
+  private readonly anchors = new Map<bigint, AnchorEntry>();
+  /** Live slots and unclaimed binds by (peer, chosen lane). */
+  private readonly loads = new Map<bigint, Uint32Array>();
+
+  constructor(
+    private readonly workerId: bigint,
+    private readonly plane: ClientPlane,
+    private readonly peers: PeerBook,
+    private readonly calls: Calls,
+    private readonly terms: AnchorTerms,
+    private readonly maxStreams: number,
+  ) {}
+
+  /** Anchors that a sender could attach to, or that are being read. */
+  get active(): number {
+    return this.anchors.size;
+  }
+
+  /** @throws VeloError `ERR_LIMIT` above `maxStreams`. */
+  create(heartbeatIntervalMs = this.terms.heartbeatIntervalMs): AnchorEntry {
+    if (this.anchors.size >= this.maxStreams)
+      throw new VeloError('ERR_LIMIT', `maxStreams: this node already has ${this.maxStreams} anchors`);
+    const handle = StreamAnchorHandle.pack(this.workerId, this.freeLocalId(), 'spsc');
+    const entry = new AnchorEntry(
+      handle,
+      heartbeatIntervalMs,
+      (to, what) => this.notify(to, what),
+      (removed) => this.anchors.delete(removed.handle.local),
+    );
+    this.anchors.set(handle.local, entry);
+    return entry;
+  }
+
+  /** 63 random bits: a peer cannot guess an anchor it was not told of. */
+  private freeLocalId(): bigint {
+    for (;;) {
+      const id = randomBytes(LOCAL_ID_BYTES).readBigUInt64BE() >> 1n;
+      if (id !== 0n && !this.anchors.has(id)) return id;
+    }
+  }
+
+  /** Registers the handlers of the attach control plane. */
+  registerHandlers(messenger: Messenger): void {
+    messenger.system(HANDLER_ANCHOR_ATTACH, (payload) => anchorAttachResponse.encodeJson(this.attachRemote(payload)));
+    messenger.system(HANDLER_ANCHOR_DETACH, (payload) => this.onReference(payload, (entry) => entry.detach()));
+    messenger.system(HANDLER_ANCHOR_FINALIZE, (payload) => this.onReference(payload, (entry) => entry.finalize()));
+    messenger.system(HANDLER_ANCHOR_CANCEL, (payload) => this.onReference(payload, (entry) => entry.cancel()));
+  }
+
+  private onReference(payload: Uint8Array, act: (entry: AnchorEntry) => void): Uint8Array {
+    const { handle } = anchorReference.decodeJson(payload);
+    const entry = handle.worker === this.workerId ? this.anchors.get(handle.local) : undefined;
+    if (entry !== undefined) act(entry);
+    return JSON_NULL;
+  }
+
+  private attachRemote(payload: Uint8Array): AnchorAttachResponse {
+    const request = anchorAttachRequest.decodeJson(payload);
+    const { handle } = request;
+    const refuse = (reason: string): AnchorAttachResponse => ({ ok: false, reason });
+    if (handle.kind === 'mpsc') return refuse(`anchor ${handle} is mpsc; use _mpsc_anchor_attach`);
+    const entry = handle.worker === this.workerId ? this.anchors.get(handle.local) : undefined;
+    if (entry === undefined) return refuse(`anchor ${handle} not found`);
+    if (entry.attached) return refuse(`anchor ${handle} already attached`);
+    if (!request.supportedTransportKeys.includes(MESSENGER_MUX_KEY))
+      return refuse(
+        `this node serves ${MESSENGER_MUX_KEY}, the sender offers ${request.supportedTransportKeys.join(', ') || 'nothing'}`,
+      );
+    const sender = request.streamCancelHandle.worker;
+    if (this.peers.worker(sender) === undefined) return refuse(`worker ${sender} is not registered here`);
+    try {
+      const lane = chooseLane(request.laneKey, this.loadsOf(sender), this.terms.lanes);
+      const feed = this.bind(entry, sender, lane);
+      entry.attachRemote(feed, request.streamCancelHandle);
+      return {
+        ok: true,
+        value: {
+          streamingTransportKey: MESSENGER_MUX_KEY,
+          heartbeatIntervalMs: entry.heartbeatIntervalMs,
+          routingSessionId: BigInt(feed.row.identity),
+          initialCredit: this.terms.initialCredit,
+          slotByteBudget: this.terms.slotByteBudget,
+          lane,
+        },
+      };
+    } catch (error) {
+      if (!VeloError.is(error)) throw error;
+      return refuse(`transport error: ${error.message}`);
+    }
+  }
+
+  /** Makes a slot claimable and counts it on its lane until it is over. */
+  private bind(entry: AnchorEntry, sender: bigint, lane: number): Feed {
+    const loads = this.loadsOf(sender);
+    const feed = new Feed(
+      this.plane,
+      lane,
+      () => entry.onReadable(),
+      () => {
+        loads[lane]! -= 1;
+      },
+    );
+    loads[lane]! += 1;
+    const session = BigInt(feed.row.identity);
+    const anchor = entry.handle.local;
+    const { initialCredit, slotByteBudget } = this.terms;
+    const receivers = this.plane.rows.receivers;
+    receivers.bind(
+      feed.row.row,
+      u64High(anchor),
+      u64Low(anchor),
+      u64High(session),
+      u64Low(session),
+      initialCredit,
+      slotByteBudget,
+    );
+    return feed;
+  }
+
+  private loadsOf(sender: bigint): Uint32Array {
+    let loads = this.loads.get(sender);
+    if (loads === undefined) {
+      loads = new Uint32Array(MAX_LANES);
+      this.loads.set(sender, loads);
+    }
+    return loads;
+  }
+
+  /**
+   * Attaches a sender of this very thread.
+   *
+   * @throws VeloError `ERR_ANCHOR_NOT_FOUND`, `ERR_ALREADY_ATTACHED`, `ERR_WRONG_HANDLE_KIND`.
+   */
+  attachLocal(handle: StreamAnchorHandle, sender: (entry: AnchorEntry) => LocalAttachment): void {
+    if (handle.kind === 'mpsc') throw new VeloError('ERR_WRONG_HANDLE_KIND', `${handle} is an MPSC anchor`);
+    const entry = this.anchors.get(handle.local);
+    if (entry === undefined) throw new VeloError('ERR_ANCHOR_NOT_FOUND', `anchor ${handle} not found`);
+    if (entry.attached) throw new VeloError('ERR_ALREADY_ATTACHED', `anchor ${handle} already attached`);
+    entry.attachLocal(sender(entry));
+  }
+
+  private notify(to: StreamCancelHandle, what: 'cancel' | 'stop'): void {
+    const peer = this.peers.worker(to.worker);
+    if (peer === undefined) return;
+    const handler = what === 'cancel' ? HANDLER_STREAM_CANCEL : HANDLER_STREAM_STOP;
+    try {
+      this.calls.signal(peer, handler, streamSignal.encodeJson({ senderStreamId: to.senderStreamId }));
+    } catch (error) {
+      // The lane that would carry it is gone, and with it the stream.
+      if (!VeloError.is(error)) throw error;
+    }
+  }
+
+  /** The node closes: every anchor ends. */
+  cancelAll(): void {
+    for (const entry of [...this.anchors.values()]) entry.cancel();
+  }
+}

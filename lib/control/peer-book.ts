@@ -1,0 +1,113 @@
+// The peers a node knows: who they are, how they are reached, and what they said about themselves. Lanes learn of a peer from
+// here, in the same order on every ring, before anything is sent to it.
+
+import { VeloError } from '../errors.js';
+import type { PeerRoute } from '../lanes/commands.js';
+import { decodeLanePorts, decodeTcpEndpoints, type TcpEndpoint } from '../wire/address.js';
+import { u64High, u64Low } from '../wire/bytes.js';
+import { ADDRESS_KEY_LANES, ADDRESS_KEY_TCP } from '../wire/names.js';
+import { PeerInfo } from '../wire/peer-info.js';
+
+/** Peers a node remembers. */
+const MAX_PEERS = 4096;
+
+export interface Peer {
+  /** Number of the peer between this thread and its lanes. */
+  readonly number: number;
+  readonly info: PeerInfo;
+  readonly route: PeerRoute;
+  /** The peer has registered us: it can send replies. */
+  knowsUs: boolean;
+  /** Handler names the peer serves, once it said so. */
+  handlers: ReadonlySet<string> | undefined;
+  /** A hello under way. */
+  hello: Promise<void> | undefined;
+}
+
+/** How a caller names a peer: its PeerInfo, its instance id, or its worker id. */
+export type PeerTarget = PeerInfo | string | bigint;
+
+/** Picks the endpoint to dial: one that is not loopback, unless the node only has loopback or is on this host by address. */
+function chooseEndpoint(endpoints: readonly TcpEndpoint[]): TcpEndpoint {
+  return endpoints.find((endpoint) => !isLoopback(endpoint.host)) ?? endpoints[0]!;
+}
+
+function isLoopback(host: string): boolean {
+  return host.startsWith('127.') || host === '::1' || host === 'localhost';
+}
+
+/** @throws VeloError `ERR_BAD_ADDRESS` when the peer has no TCP endpoint we can read. */
+export function routeOf(info: PeerInfo): PeerRoute {
+  const entries = info.entries();
+  const tcp = entries.get(ADDRESS_KEY_TCP);
+  if (tcp === undefined) throw new VeloError('ERR_BAD_ADDRESS', `peer ${info.instanceId} has no "tcp" endpoint`);
+  const endpoint = chooseEndpoint(decodeTcpEndpoints(tcp));
+  const lanes = entries.get(ADDRESS_KEY_LANES);
+  return {
+    workerHi: u64High(info.workerId),
+    workerLo: u64Low(info.workerId),
+    label: info.instanceId,
+    host: endpoint.host,
+    port: endpoint.port,
+    lanePorts: lanes === undefined ? [] : decodeLanePorts(lanes),
+  };
+}
+
+export class PeerBook {
+  private readonly byWorker = new Map<bigint, Peer>();
+  private readonly byInstance = new Map<string, Peer>();
+
+  constructor(
+    private readonly self: PeerInfo,
+    /** Tells every lane, before the call returns. */
+    private readonly announce: (peer: Peer) => void,
+  ) {}
+
+  get size(): number {
+    return this.byWorker.size;
+  }
+
+  /**
+   * Adds a peer, or renews its address. Nothing is sent.
+   *
+   * @throws VeloError `ERR_BAD_ADDRESS` for an address without a usable endpoint, `ERR_INVALID_ARGUMENT` for this node itself,
+   * `ERR_LIMIT` above 4,096 peers.
+   */
+  register(info: PeerInfo): Peer {
+    if (info.workerId === this.self.workerId)
+      throw new VeloError('ERR_INVALID_ARGUMENT', `peer ${info.instanceId} is this node itself`);
+    const route = routeOf(info);
+    const known = this.byWorker.get(info.workerId);
+    if (known === undefined && this.byWorker.size >= MAX_PEERS)
+      throw new VeloError('ERR_LIMIT', `this node already knows ${MAX_PEERS} peers`);
+    const peer: Peer = {
+      number: known?.number ?? this.byWorker.size,
+      info,
+      route,
+      knowsUs: known?.knowsUs ?? false,
+      handlers: known?.handlers,
+      hello: known?.hello,
+    };
+    if (known !== undefined && sameRoute(known.route, route)) return known;
+    this.byWorker.set(info.workerId, peer);
+    this.byInstance.set(info.instanceId, peer);
+    this.announce(peer);
+    return peer;
+  }
+
+  worker(workerId: bigint): Peer | undefined {
+    return this.byWorker.get(workerId);
+  }
+
+  /** @throws VeloError `ERR_UNKNOWN_PEER`. A PeerInfo that is not registered yet is registered. */
+  resolve(target: PeerTarget): Peer {
+    if (target instanceof PeerInfo) return this.byWorker.get(target.workerId) ?? this.register(target);
+    const peer = typeof target === 'bigint' ? this.byWorker.get(target) : this.byInstance.get(target);
+    if (peer === undefined) throw new VeloError('ERR_UNKNOWN_PEER', `peer ${target} is not registered`);
+    return peer;
+  }
+}
+
+function sameRoute(a: PeerRoute, b: PeerRoute): boolean {
+  return a.host === b.host && a.port === b.port && a.lanePorts.join() === b.lanePorts.join();
+}

@@ -1,0 +1,174 @@
+// A sender row as its client thread sees it: flags, room and the end. It hands out the ring to write into and says when there is
+// room; encoding belongs to the sender object of the application.
+
+import { VeloError } from '../errors.js';
+import type { ClientPlane, Row, SenderEnd } from '../lanes/client-plane.js';
+import type { ClientPort } from '../lanes/client-port.js';
+import { CMD_OPEN, encodeOpen, type OpenCommand } from '../lanes/commands.js';
+import {
+  ENDING_NONE,
+  SENDER_CANCELLED,
+  SENDER_CLOSED,
+  SENDER_OPENED,
+  SENDER_OVER,
+  SENDER_RETIRED,
+  SENDER_STOPPED,
+} from '../plane/rows.js';
+
+/** What the sender object wants to hear. */
+export interface SenderSignals {
+  cancelled(): void;
+  stopped(): void;
+}
+
+export class SenderCore implements SenderEnd {
+  readonly row: Row;
+  port!: ClientPort;
+  signals: SenderSignals | undefined;
+  /** Records put into the ring, modulo 2^32. */
+  sent = 0;
+  private pulledSeen = 0;
+  /** Records that may stand between this sender and its batcher: C+1. */
+  private depth = 0;
+  private ending = ENDING_NONE;
+  private failure: VeloError | undefined;
+  private waiters: (() => void)[] = [];
+  private rowFree = false;
+  private assigned = false;
+
+  constructor(private readonly plane: ClientPlane) {
+    this.row = plane.allocateSender(this);
+  }
+
+  // -- life
+
+  /** Opens the slot on a lane. Resolves once its OpenSlot was admitted; rejects with what prevented it. */
+  async open(lane: number, command: Omit<OpenCommand, 'generation'>): Promise<void> {
+    this.port = this.plane.port(lane);
+    this.plane.assignSender(this.row.row, lane);
+    this.depth = command.credit + 1;
+    this.port.command(CMD_OPEN, this.row.row, encodeOpen({ ...command, generation: this.row.generation }));
+    this.assigned = true;
+    for (;;) {
+      const flags = this.flags();
+      if ((flags & SENDER_OPENED) !== 0) return;
+      if ((flags & SENDER_OVER) !== 0) throw this.failure ?? openFailed();
+      await this.change();
+    }
+  }
+
+  /** The row was never handed to a lane: gives it back. */
+  abandon(): void {
+    if (this.assigned || this.rowFree) return;
+    this.rowFree = true;
+    this.plane.freeSender(this.row.row);
+  }
+
+  /** Ends the stream after everything sent. Returns at once; false when it had ended already. */
+  end(ending: number): boolean {
+    if (this.ending !== ENDING_NONE) return false;
+    this.ending = ending;
+    if (this.rowFree) return true;
+    if ((this.flags() & SENDER_RETIRED) !== 0) this.release();
+    else this.plane.endSender(this.row.row, ending, this.sent);
+    this.wakeAll();
+    return true;
+  }
+
+  get ended(): boolean {
+    return this.ending !== ENDING_NONE;
+  }
+
+  /** The lane is done and so is the application: the row may live again. */
+  private release(): void {
+    if (this.rowFree) return;
+    this.rowFree = true;
+    this.plane.freeSender(this.row.row);
+  }
+
+  attention(flags: number): void {
+    this.lastFlags = flags;
+    if ((flags & SENDER_CANCELLED) !== 0) this.signals?.cancelled();
+    if ((flags & (SENDER_STOPPED | SENDER_CANCELLED)) !== 0) this.signals?.stopped();
+    if ((flags & SENDER_CLOSED) !== 0) {
+      this.signals?.cancelled();
+      this.signals?.stopped();
+    }
+    if ((flags & SENDER_RETIRED) !== 0 && this.ended) this.release();
+    this.wakeAll();
+  }
+
+  laneDied(error: VeloError): void {
+    this.failure = error;
+    this.attention(SENDER_CLOSED | SENDER_RETIRED);
+  }
+
+  // -- state, readable without yielding
+
+  private lastFlags = 0;
+
+  /** The row's flags; after its end, those that were last seen. */
+  flags(): number {
+    if (this.rowFree) return this.lastFlags;
+    this.lastFlags = this.plane.rows.senders.flags(this.row.row);
+    return this.lastFlags;
+  }
+
+  /** True when a further send would fail. */
+  get over(): boolean {
+    return this.ending !== ENDING_NONE || (this.flags() & SENDER_OVER) !== 0;
+  }
+
+  /** Why sends fail. */
+  overError(): VeloError {
+    if (this.failure !== undefined) return this.failure;
+    if (this.ending !== ENDING_NONE) return new VeloError('ERR_CHANNEL_CLOSED', 'this sender has ended its stream');
+    const cancelled = (this.flags() & SENDER_CANCELLED) !== 0;
+    return new VeloError(
+      'ERR_CHANNEL_CLOSED',
+      cancelled ? 'the consumer cancelled the stream' : 'the stream was closed',
+    );
+  }
+
+  /** Room for one more record in the inlet. */
+  hasRoom(): boolean {
+    if (((this.sent - this.pulledSeen) | 0) < this.depth) return true;
+    this.pulledSeen = this.plane.rows.senders.pulled(this.row.row);
+    return ((this.sent - this.pulledSeen) | 0) < this.depth;
+  }
+
+  /** Blocks the thread until there may be room or the stream is over, for at most `timeoutMs`. */
+  block(timeoutMs: number): void {
+    this.plane.blockSender(this.row.row, this.sent, this.depth, timeoutMs);
+  }
+
+  /** Resolves when there may be room, or the stream is over. */
+  async roomAgain(): Promise<void> {
+    this.port.publish();
+    if (this.over) return;
+    if (this.hasRoom()) {
+      await this.port.roomAgain();
+      return;
+    }
+    const changed = this.change();
+    this.plane.awaitSender(this.row.row);
+    // Look again: the lane may have pulled before it could see that somebody waits.
+    if (this.hasRoom() || this.over) this.wakeAll();
+    await changed;
+  }
+
+  private change(): Promise<void> {
+    return new Promise((resolve) => this.waiters.push(resolve));
+  }
+
+  wakeAll(): void {
+    if (this.waiters.length === 0) return;
+    const waiters = this.waiters;
+    this.waiters = [];
+    for (const resolve of waiters) resolve();
+  }
+}
+
+function openFailed(): VeloError {
+  return new VeloError('ERR_CHANNEL_CLOSED', 'the slot could not be opened');
+}

@@ -1,0 +1,320 @@
+// The lane's end of one conduit. It drains the client's ring in order, keeps the kick positions, and writes what the client
+// must hear: records, events, flags. It empties what it reads and never waits; what finds no room stands in bounded queues.
+
+import { VeloError } from '../errors.js';
+import type { ClientRows, WorkerConduit } from '../plane/conduit.js';
+import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
+import { ENDING_NONE, RECEIVER_CANCEL, RECEIVER_STOP } from '../plane/rows.js';
+import {
+  CMD_DATA,
+  CMD_FRAME,
+  CMD_OPEN,
+  CMD_PEER,
+  decodeOpen,
+  decodeText,
+  EV_FRAME,
+  KIND_MASK,
+  type OpenCommand,
+  PARCEL,
+  PARCEL_MARK_BYTES,
+  type PeerRoute,
+  readU32,
+  writeU32,
+} from './commands.js';
+import type { EgressStream } from './egress-stream.js';
+import type { IngressStream } from './ingress-stream.js';
+
+const FRAME_HEAD_BYTES = 4;
+
+/** What the link asks of its lane. */
+export interface LinkLane {
+  /** A kick position was reached: every batcher with staged records writes now. */
+  kickAll(): void;
+  peer(number: number, route: PeerRoute): void;
+  open(link: ClientLink, row: number, command: OpenCommand): void;
+  sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array): void;
+  /** The stream's sender ended it: `ending` after everything it sent. */
+  end(stream: EgressStream, ending: number): void;
+  /** Drains of a slot's records were counted. */
+  drained(stream: IngressStream): void;
+  cancelReceiver(stream: IngressStream): void;
+  stopReceiver(stream: IngressStream): void;
+}
+
+interface WaitingEvent {
+  kind: number;
+  tag: number;
+  body: Uint8Array;
+}
+
+export class ClientLink {
+  readonly senders: (EgressStream | undefined)[] = [];
+  readonly receivers: (IngressStream | undefined)[] = [];
+  private readonly rowsTaken: Int32Array;
+  private backlogged: IngressStream[] = [];
+  private readonly events: WaitingEvent[] = [];
+  private eventBytes = 0;
+  private mustRing = false;
+  private muted = false;
+  private readonly mark = new Uint8Array(PARCEL_MARK_BYTES);
+
+  constructor(
+    private readonly lane: LinkLane,
+    readonly thread: number,
+    readonly conduit: WorkerConduit,
+    readonly rows: ClientRows,
+    private readonly parcelsOut: ParcelSender,
+    private readonly parcelsIn: ParcelReceiver,
+    private readonly messageQueueBytes: number,
+  ) {
+    this.rowsTaken = new Int32Array(rows.senders.count);
+  }
+
+  // ---- client → lane
+
+  /** Takes everything published so far, up to the tail read now. Returns true when there was a record. */
+  drain(): boolean {
+    const egress = this.conduit.egress;
+    const any = egress.refresh();
+    this.takeEndings();
+    if (any) this.drainRing();
+    if (egress.kickAtTail()) {
+      // A kick is behind every ending that was made before it, also one that was made after the look above.
+      this.takeEndings();
+      this.lane.kickAll();
+    }
+    if (egress.release()) this.conduit.clientBell.ring();
+    this.takeDrains();
+    return any;
+  }
+
+  private drainRing(): void {
+    const egress = this.conduit.egress;
+    const bytes = this.conduit.memory.bytes;
+    const senders = this.senders;
+    while (egress.next()) {
+      if (egress.kicked) this.lane.kickAll();
+      if (egress.kind !== CMD_DATA) {
+        this.command(egress.kind, egress.tag, bytes, egress.offset, egress.length);
+        continue;
+      }
+      const stream = senders[egress.tag];
+      // A slot that the peer closed: what its sender had already written is discarded.
+      if (stream === undefined) continue;
+      stream.batcher.accept(stream.slot, bytes, egress.offset, egress.length);
+      this.accepted(stream);
+    }
+  }
+
+  private accepted(stream: EgressStream): void {
+    stream.accepted = (stream.accepted + 1) | 0;
+    if (((stream.slot.pulledTotal - stream.pulledPublished) | 0) >= stream.publishStep) this.publishPulled(stream);
+    if (stream.ending !== ENDING_NONE && stream.accepted === stream.endsAt) this.endStream(stream);
+  }
+
+  private endStream(stream: EgressStream): void {
+    const ending = stream.ending;
+    stream.ending = ENDING_NONE;
+    this.lane.end(stream, ending);
+  }
+
+  /** Sender rows whose client ended them, or waits for room. */
+  private takeEndings(): void {
+    const count = this.conduit.endings.take(this.rowsTaken);
+    for (let i = 0; i < count; i++) {
+      const stream = this.senders[this.rowsTaken[i]!];
+      if (stream === undefined) continue;
+      // The client waits for room: tell it now if there is some, else with the next record pulled.
+      if (!this.lookForEnding(stream) && !this.publishPulled(stream)) stream.slot.notifyPull = true;
+    }
+  }
+
+  /** Reads the row's ending, and ends the stream if it stands here. Also right after an open: its ending may have come first. */
+  lookForEnding(stream: EgressStream): boolean {
+    const ending = this.rows.senders.ending(stream.row);
+    if (ending === ENDING_NONE) return false;
+    stream.ending = ending;
+    stream.endsAt = this.rows.senders.endingCount(stream.row);
+    if (stream.accepted === stream.endsAt) this.endStream(stream);
+    return true;
+  }
+
+  /** Writes the row's `pulled` word. True when it moved. */
+  publishPulled(stream: EgressStream): boolean {
+    const pulled = stream.slot.pulledTotal | 0;
+    if (pulled === (stream.pulledPublished | 0)) return false;
+    stream.pulledPublished = pulled;
+    if (this.rows.senders.setPulled(stream.row, pulled)) this.attend(stream.row);
+    return true;
+  }
+
+  /** Drains wait for a visit that is queued: the client need not ring for more of them. */
+  muteDrains(muted: boolean): void {
+    if (muted === this.muted) return;
+    this.muted = muted;
+    if (muted) this.conduit.drainMute.set();
+    else this.conduit.drainMute.clear();
+  }
+
+  /** Receiver rows whose consumer took records or wants something. */
+  private takeDrains(): void {
+    const count = this.conduit.drains.take(this.rowsTaken);
+    for (let i = 0; i < count; i++) {
+      const stream = this.receivers[this.rowsTaken[i]!];
+      if (stream === undefined) continue;
+      const requests = this.rows.receivers.requests(stream.row);
+      if (requests === 0) this.lane.drained(stream);
+      else if ((requests & RECEIVER_CANCEL) !== 0) this.lane.cancelReceiver(stream);
+      else if ((requests & RECEIVER_STOP) !== 0) {
+        this.lane.stopReceiver(stream);
+        this.lane.drained(stream);
+      }
+    }
+  }
+
+  private command(kind: number, tag: number, ringBytes: Uint8Array, ringOffset: number, ringLength: number): void {
+    let bytes = ringBytes;
+    let offset = ringOffset;
+    let length = ringLength;
+    if ((kind & PARCEL) !== 0) {
+      bytes = this.parcelsIn.take(readU32(ringBytes, ringOffset));
+      offset = 0;
+      length = bytes.length;
+    }
+    switch (kind & KIND_MASK) {
+      case CMD_DATA: {
+        const stream = this.senders[tag];
+        if (stream === undefined) return;
+        stream.batcher.accept(stream.slot, bytes, offset, length);
+        this.accepted(stream);
+        return;
+      }
+      case CMD_OPEN:
+        this.lane.open(this, tag, decodeOpen(bytes, offset));
+        return;
+      case CMD_PEER:
+        this.lane.peer(tag, JSON.parse(decodeText(bytes, offset, length)) as PeerRoute);
+        return;
+      case CMD_FRAME:
+        this.lane.sendFrame(this, tag, readU32(bytes, offset), bytes.slice(offset + FRAME_HEAD_BYTES, offset + length));
+        return;
+      default:
+        throw new VeloError('ERR_CONDUIT_BROKEN', `client sent a record of kind ${kind}`);
+    }
+  }
+
+  /** True when the client published, kicked, ended or drained something this end has not taken. */
+  hasWork(): boolean {
+    const { egress, endings, drains } = this.conduit;
+    if (egress.hasWork() || !endings.isEmpty()) return true;
+    return !this.muted && !drains.isEmpty();
+  }
+
+  /** Something waits here for room in the ring. */
+  private get hasBacklog(): boolean {
+    return this.backlogged.length > 0 || this.events.length > 0;
+  }
+
+  /** The client freed room since this end asked for it: the look between parking and waiting. */
+  roomCame(): boolean {
+    return this.hasBacklog && this.conduit.ingress.roomCame();
+  }
+
+  // ---- lane → client
+
+  /** Writes one record. False when the ring has no room; then nothing was written. */
+  writeRecord(kind: number, tag: number, source: Uint8Array, offset: number, length: number): boolean {
+    const ring = this.conduit.ingress;
+    if (length > ring.maxInline) {
+      const at = ring.reserve(kind | PARCEL, tag, PARCEL_MARK_BYTES);
+      if (at < 0) return false;
+      this.parcelsOut.send(source, offset, length);
+      writeU32(this.mark, 0, length);
+      this.conduit.memory.copyIn(at, this.mark, 0, PARCEL_MARK_BYTES);
+    } else {
+      const at = ring.reserve(kind, tag, length);
+      if (at < 0) return false;
+      this.conduit.memory.copyIn(at, source, offset, length);
+    }
+    ring.commit();
+    return true;
+  }
+
+  /** A stream with records that found no room. */
+  backlog(stream: IngressStream): void {
+    if (stream.listed) return;
+    stream.listed = true;
+    this.backlogged.push(stream);
+  }
+
+  /** An event that must reach the client: its number is bounded by what the client itself has in flight. */
+  event(kind: number, tag: number, body: Uint8Array): void {
+    if (this.events.length === 0 && this.writeRecord(kind, tag, body, 0, body.length)) return;
+    this.events.push({ kind, tag, body });
+    this.eventBytes += body.length;
+  }
+
+  /**
+   * A frame of a peer for this client. False when it must be refused: the client is busy and `messageQueueBytes` wait already.
+   * Answers (`bounded` by the client's own calls) are never refused.
+   */
+  frame(type: number, frame: Uint8Array, headerLength: number, bounded: boolean): boolean {
+    if (!bounded && this.eventBytes + frame.length > this.messageQueueBytes) return false;
+    const body = new Uint8Array(FRAME_HEAD_BYTES + frame.length);
+    writeU32(body, 0, headerLength);
+    body.set(frame, FRAME_HEAD_BYTES);
+    this.event(EV_FRAME, type, body);
+    return true;
+  }
+
+  /** Moves what waited into the ring. True when nothing waits any more. */
+  private flushBacklog(): boolean {
+    let moved = 0;
+    while (moved < this.events.length) {
+      const next = this.events[moved]!;
+      if (!this.writeRecord(next.kind, next.tag, next.body, 0, next.body.length)) break;
+      this.eventBytes -= next.body.length;
+      moved++;
+    }
+    if (moved > 0) this.events.splice(0, moved);
+    if (this.backlogged.length > 0) {
+      const streams = this.backlogged;
+      this.backlogged = [];
+      for (const stream of streams) {
+        stream.listed = false;
+        if (!stream.flush()) this.backlog(stream);
+      }
+    }
+    return !this.hasBacklog;
+  }
+
+  /** Sets flags of a sender row and names it to the client. */
+  flagSender(row: number, generation: number, flags: number): boolean {
+    if (!this.rows.senders.setFlags(row, generation, flags)) return false;
+    this.attend(row);
+    return true;
+  }
+
+  private attend(row: number): void {
+    if (this.conduit.attention.add(row)) this.mustRing = true;
+  }
+
+  dropSender(stream: EgressStream): void {
+    if (this.senders[stream.row] === stream) this.senders[stream.row] = undefined;
+  }
+
+  dropReceiver(stream: IngressStream): void {
+    if (this.receivers[stream.row] === stream) this.receivers[stream.row] = undefined;
+  }
+
+  /** Ends a turn: one publish and at most one ring, however many records it wrote. What waits asks for room, and looks again. */
+  publish(): void {
+    if (this.hasBacklog && !this.flushBacklog()) {
+      this.conduit.ingress.wantRoom();
+      this.flushBacklog();
+    }
+    if (!this.conduit.ingress.publish() && !this.mustRing) return;
+    this.mustRing = false;
+    this.conduit.clientBell.ring();
+  }
+}

@@ -1,0 +1,382 @@
+// One client thread's side of the plane: its rows, its ports to every lane, and who is behind each row. It allocates rows,
+// hands records and flags to their owners, and frees a row only when both sides are done with it. It knows no protocol.
+
+import { VeloError } from '../errors.js';
+import type { ClientRows } from '../plane/conduit.js';
+import { BLOCK_SLICE_MS, RECEIVER_CANCEL, RECEIVER_STOP, SENDER_CLOSED, SENDER_RETIRED } from '../plane/rows.js';
+import { ClientPort, type PortEvents } from './client-port.js';
+import {
+  decodeOutcome,
+  decodeText,
+  EV_ADMITTED,
+  EV_DATA,
+  EV_FRAME,
+  EV_FRAME_FAILED,
+  EV_RETIRED,
+  RESPONSE_ID_BYTES,
+  readU32,
+  rowIdentity,
+  tagGeneration,
+  tagRow,
+} from './commands.js';
+import type { LaneLink } from './host.js';
+import { Sleeper } from './sleeper.js';
+
+/** Who is behind a sender row. */
+export interface SenderEnd {
+  /** Flags or room changed. */
+  attention(flags: number): void;
+  /** The lane died: nothing of this row comes any more. */
+  laneDied(error: VeloError): void;
+}
+
+/** Who is behind a receiver row. */
+export interface ReceiverEnd {
+  /** The lane that its sender was told to ride. */
+  readonly lane: number;
+  /** One stream frame; the bytes are only valid during the call. True asks for `wake` at the end of the burst. */
+  record(bytes: Uint8Array, offset: number, length: number): boolean;
+  /** The slot is gone; everything it delivered came before. */
+  retired(): void;
+  /** A burst ended. */
+  wake(): void;
+  /** The lane died: the stream ends with this error after what was delivered. */
+  laneDied(error: VeloError): void;
+}
+
+/** What the messenger's side of the client thread hears. */
+export interface MessageEvents {
+  /** A transport frame for this thread. `frame` is a private copy: header, then payload. */
+  frame(type: number, frame: Uint8Array, headerLength: number, lane: number): void;
+  /** A frame that waited for admission was admitted, or failed. */
+  admitted(token: number, error: VeloError | undefined): void;
+  /** An admitted frame was not written. `responseId` is that of its header. */
+  frameFailed(type: number, responseId: Uint8Array, error: VeloError): void;
+  laneDied(lane: number, error: VeloError): void;
+}
+
+export interface Row {
+  row: number;
+  generation: number;
+  /** The u64 that names this life to peers. */
+  identity: number;
+}
+
+/** Free row numbers, first in first out: a row rests before it is used again. */
+class FreeRows {
+  private readonly ring: Int32Array;
+  private next = 0;
+  private count: number;
+
+  constructor(rows: number) {
+    this.ring = Int32Array.from({ length: rows }, (_, i) => i);
+    this.count = rows;
+  }
+
+  take(): number {
+    if (this.count === 0) return -1;
+    const row = this.ring[this.next]!;
+    this.next = (this.next + 1) % this.ring.length;
+    this.count--;
+    return row;
+  }
+
+  put(row: number): void {
+    this.ring[(this.next + this.count) % this.ring.length] = row;
+    this.count++;
+  }
+}
+
+export class ClientPlane {
+  readonly ports: ClientPort[] = [];
+  private readonly sleepers: Sleeper[] = [];
+  private readonly senderEnds: (SenderEnd | undefined)[] = [];
+  private readonly senderPorts: number[] = [];
+  private readonly receiverEnds: (ReceiverEnd | undefined)[] = [];
+  private readonly receiverGenerations: number[] = [];
+  private readonly freeSenders: FreeRows;
+  private readonly freeReceivers: FreeRows;
+  private woken: ReceiverEnd[] = [];
+  private spare: ReceiverEnd[] = [];
+  private inBurst = false;
+  private readonly ringAfterBurst: boolean[] = [];
+  private liveSenders = 0;
+  private liveReceivers = 0;
+
+  constructor(
+    readonly rows: ClientRows,
+    links: readonly LaneLink[],
+    private readonly messages: MessageEvents,
+    private readonly maxStreams: number,
+    deferred: boolean,
+    /** Number of this client thread on its node. */
+    private readonly thread = 0,
+  ) {
+    this.freeSenders = new FreeRows(rows.senders.count);
+    this.freeReceivers = new FreeRows(rows.receivers.count);
+    links.forEach((link, lane) => {
+      const port = new ClientPort(
+        link.conduit,
+        link.parcelsOut,
+        link.parcelsIn,
+        this.eventsOf(lane),
+        rows.senders.count,
+        deferred,
+      );
+      this.ports.push(port);
+      const source = { work: () => port.drain(), hasWork: () => port.hasWork() };
+      const { memory, clientBell } = link.conduit;
+      const sleeper = new Sleeper(memory, clientBell, source, link.hookClient !== undefined);
+      link.hookClient?.(sleeper.hook);
+      this.sleepers.push(sleeper);
+    });
+  }
+
+  /** Live senders and receivers of this thread. */
+  get liveRows(): { senders: number; receivers: number } {
+    return { senders: this.liveSenders, receivers: this.liveReceivers };
+  }
+
+  start(): void {
+    for (const sleeper of this.sleepers) sleeper.run();
+  }
+
+  stop(): void {
+    for (const port of this.ports) port.close();
+    for (const sleeper of this.sleepers) sleeper.stop();
+  }
+
+  /** Everything sent so far, on every lane, leaves now. */
+  flush(): void {
+    for (const port of this.ports) port.kick();
+  }
+
+  port(lane: number): ClientPort {
+    return this.ports[lane]!;
+  }
+
+  // -- sender rows
+
+  allocateSender(end: SenderEnd): Row {
+    const row = this.liveSenders >= this.maxStreams ? -1 : this.freeSenders.take();
+    if (row < 0) throw new VeloError('ERR_LIMIT', `maxStreams: ${this.maxStreams} senders are open on this node`);
+    this.liveSenders++;
+    this.senderEnds[row] = end;
+    this.senderPorts[row] = -1;
+    const generation = this.rows.senders.allocate(row);
+    return { row, generation, identity: rowIdentity(generation, this.thread, row) };
+  }
+
+  /** Names the lane that serves the row. */
+  assignSender(row: number, lane: number): void {
+    this.senderPorts[row] = lane;
+  }
+
+  /** Tells the lane that the row ends after `count` records. */
+  endSender(row: number, ending: number, count: number): void {
+    const port = this.ports[this.senderPorts[row]!]!;
+    this.rows.senders.end(row, ending, count);
+    if (!port.conduit.endings.add(row)) return;
+    // Behind unpublished data of a pass, the ending goes with them: the publish rings.
+    if (port.conduit.egress.hasUnpublished) port.committed();
+    else port.conduit.workerBell.ring();
+  }
+
+  /** The lane is done with the row, or never had it. */
+  freeSender(row: number): void {
+    this.senderEnds[row] = undefined;
+    this.liveSenders--;
+    this.freeSenders.put(row);
+  }
+
+  // -- receiver rows
+
+  allocateReceiver(end: ReceiverEnd): Row {
+    const row = this.liveReceivers >= this.maxStreams ? -1 : this.freeReceivers.take();
+    if (row < 0) throw new VeloError('ERR_LIMIT', `maxStreams: ${this.maxStreams} streams are bound on this node`);
+    this.liveReceivers++;
+    const generation = this.rows.receivers.allocate(row);
+    this.receiverEnds[row] = end;
+    this.receiverGenerations[row] = generation & 0xffff;
+    return { row, generation, identity: rowIdentity(generation, this.thread, row) };
+  }
+
+  /** The sender of the row waits for room: the lane looks at it now, and again when it pulls. */
+  awaitSender(row: number): void {
+    const conduit = this.ports[this.senderPorts[row]!]!.conduit;
+    this.rows.senders.setWaiting(row);
+    if (conduit.endings.add(row)) conduit.workerBell.ring();
+  }
+
+  /** Blocks until the sender may have room, its stream is over, or about `timeoutMs` have passed. */
+  blockSender(row: number, sent: number, depth: number, timeoutMs: number): void {
+    const port = this.ports[this.senderPorts[row]!]!;
+    port.publish();
+    port.conduit.endings.add(row);
+    port.conduit.workerBell.ring();
+    this.rows.senders.block(row, sent, depth, Math.max(1, Math.ceil(timeoutMs / BLOCK_SLICE_MS)));
+  }
+
+  /** Counts `n` records as taken by the application. */
+  drained(row: number, n: number): void {
+    const lane = this.rows.receivers.claimedBy(row);
+    if (lane < 0) return;
+    this.rows.receivers.addDrained(row, n);
+    const { drains, drainMute, workerBell } = this.ports[lane]!.conduit;
+    if (!drains.add(row) || drainMute.isSet) return;
+    if (this.inBurst) this.ringAfterBurst[lane] = true;
+    else workerBell.ring();
+  }
+
+  /**
+   * The consumer lets go of the stream: a claimed slot is closed and its producer told. The row is free at once when nobody had
+   * claimed it (returns true), else when its lane retires it.
+   */
+  releaseReceiver(row: number): boolean {
+    if (this.rows.receivers.release(row)) {
+      this.freeReceiver(row);
+      return true;
+    }
+    this.requestReceiver(row, RECEIVER_CANCEL);
+    return false;
+  }
+
+  /** Asks the producer of a claimed stream to stop. An unclaimed bind keeps the wish until it is claimed. */
+  requestStop(row: number): void {
+    this.requestReceiver(row, RECEIVER_STOP);
+  }
+
+  private requestReceiver(row: number, request: number): void {
+    this.rows.receivers.request(row, request);
+    const lane = this.rows.receivers.claimedBy(row);
+    if (lane < 0) return;
+    const conduit = this.ports[lane]!.conduit;
+    // Always: the bit may stand already, put there by a drain that nobody needed to ring for.
+    conduit.drains.add(row);
+    conduit.workerBell.ring();
+  }
+
+  private freeReceiver(row: number): void {
+    this.receiverEnds[row] = undefined;
+    this.liveReceivers--;
+    this.freeReceivers.put(row);
+  }
+
+  // -- what the lanes say
+
+  private eventsOf(lane: number): PortEvents {
+    return {
+      record: (kind, tag, bytes, offset, length) => this.onRecord(lane, kind, tag, bytes, offset, length),
+      attention: (row) => this.onAttention(row),
+      burstEnd: () => this.onBurstEnd(),
+      broken: (error) => this.laneDied(lane, error),
+    };
+  }
+
+  private onRecord(lane: number, kind: number, tag: number, bytes: Uint8Array, offset: number, length: number): void {
+    if (kind === EV_DATA) {
+      const row = tagRow(tag);
+      const end = this.receiverEnds[row];
+      if (end === undefined || this.receiverGenerations[row] !== tagGeneration(tag)) return;
+      if (end.record(bytes, offset, length)) this.woken.push(end);
+      return;
+    }
+    this.onEvent(lane, kind, tag, bytes, offset, length);
+  }
+
+  private onEvent(lane: number, kind: number, tag: number, bytes: Uint8Array, offset: number, length: number): void {
+    switch (kind) {
+      case EV_RETIRED: {
+        const row = tagRow(tag);
+        const end = this.receiverEnds[row];
+        if (end === undefined || this.receiverGenerations[row] !== tagGeneration(tag)) return;
+        this.rows.receivers.free(row);
+        this.freeReceiver(row);
+        end.retired();
+        return;
+      }
+      case EV_FRAME: {
+        const frame = bytes.slice(offset + 4, offset + length);
+        this.messages.frame(tag, frame, readU32(bytes, offset), lane);
+        return;
+      }
+      case EV_ADMITTED:
+        this.messages.admitted(tag, decodeOutcome(decodeText(bytes, offset, length)));
+        return;
+      case EV_FRAME_FAILED: {
+        const text = decodeText(bytes, offset + RESPONSE_ID_BYTES, length - RESPONSE_ID_BYTES);
+        const error = decodeOutcome(text) ?? new VeloError('ERR_CONNECTION_CLOSED', 'the frame was not written');
+        this.messages.frameFailed(tag, bytes.slice(offset, offset + RESPONSE_ID_BYTES), error);
+        return;
+      }
+      default:
+        throw new VeloError('ERR_CONDUIT_BROKEN', `lane ${lane} sent a record of kind ${kind}`);
+    }
+  }
+
+  private onAttention(row: number): void {
+    this.senderEnds[row]?.attention(this.rows.senders.flags(row));
+  }
+
+  /** Wakes whoever the burst was for. What they take at once is announced with one ring, so that one visit finds all of it. */
+  private onBurstEnd(): void {
+    const woken = this.woken;
+    this.woken = this.spare;
+    this.inBurst = true;
+    for (const end of woken) end.wake();
+    this.inBurst = false;
+    woken.length = 0;
+    this.spare = woken;
+    for (let lane = 0; lane < this.ports.length; lane++) {
+      if (this.ringAfterBurst[lane] !== true) continue;
+      this.ringAfterBurst[lane] = false;
+      this.ports[lane]!.conduit.workerBell.ring();
+    }
+  }
+
+  /** The node closes: whatever is still open ends with `error`. */
+  endAll(error: VeloError): void {
+    for (let row = 0; row < this.senderEnds.length; row++) this.endSenderRow(row, error);
+    for (const end of this.receiverEnds) end?.laneDied(error);
+  }
+
+  /** No lane serves the row any more. Also a row whose slot had ended in order must refuse what follows. */
+  private endSenderRow(row: number, error: VeloError): void {
+    const end = this.senderEnds[row];
+    if (end === undefined) return;
+    this.rows.senders.setFlags(row, this.rows.senders.generation(row), SENDER_CLOSED | SENDER_RETIRED);
+    end.laneDied(error);
+  }
+
+  /** True, and the row is free, when its slot was on the dead lane, or would have come to it: nobody would ever open it. */
+  private losesReceiver(row: number, end: ReceiverEnd, dead: number): boolean {
+    const { receivers } = this.rows;
+    const claimedBy = receivers.claimedBy(row);
+    if (claimedBy === dead) {
+      receivers.free(row);
+      return true;
+    }
+    // A sender with fewer lanes than it was told of comes to lane 0.
+    const expected = claimedBy < 0 && (end.lane === dead || dead === 0);
+    return expected && receivers.release(row);
+  }
+
+  /** Ends every row that the lane served, and everything that waits for it. */
+  laneDied(lane: number, error: VeloError): void {
+    const port = this.ports[lane]!;
+    // What the lane had published is whole, and came before its death.
+    while (port.drain());
+    port.close();
+    this.sleepers[lane]!.stop();
+    for (let row = 0; row < this.senderEnds.length; row++) {
+      if (this.senderPorts[row] === lane) this.endSenderRow(row, error);
+    }
+    for (let row = 0; row < this.receiverEnds.length; row++) {
+      const end = this.receiverEnds[row];
+      if (end === undefined || !this.losesReceiver(row, end, lane)) continue;
+      this.freeReceiver(row);
+      end.laneDied(error);
+    }
+    this.messages.laneDied(lane, error);
+  }
+}

@@ -1,0 +1,167 @@
+// The records that travel between a client thread and a lane, and their bodies. Both ends import this file; it owns the
+// numbers and the byte layouts and nothing else.
+
+import { type ErrorCode, VeloError } from '../errors.js';
+
+// ---- client → lane (record kinds of the egress ring) -----------------------------------------------------------------
+/** tag: sender row; body: one stream frame. */
+export const CMD_DATA = 1;
+/** tag: sender row; body: `OpenCommand`. */
+export const CMD_OPEN = 2;
+/** tag: peer number; body: JSON of `PeerRoute`. A lane knows a peer from here on. */
+export const CMD_PEER = 3;
+/** tag: token (0: nobody waits for the admission); body: u32 peer number, then one whole transport frame. */
+export const CMD_FRAME = 4;
+
+// ---- lane → client (record kinds of the ingress ring) ----------------------------------------------------------------
+/** tag: receiver tag; body: one stream frame. */
+export const EV_DATA = 1;
+/** tag: receiver tag; no body. The row's last record: the slot is gone and everything it delivered stands before this. */
+export const EV_RETIRED = 2;
+/** tag: transport frame type; body: u32 header length, header, payload. */
+export const EV_FRAME = 3;
+/** tag: token; body: `encodeOutcome`. */
+export const EV_ADMITTED = 4;
+/** tag: transport frame type of a frame that was admitted but not written; body: 16 bytes response id, then `encodeOutcome`. */
+export const EV_FRAME_FAILED = 5;
+
+/** Added to a kind when the body stands in the parcel port instead of the ring. */
+export const PARCEL = 32;
+/** Body of a parcel's record in the ring: u32 length of the parcel. */
+export const PARCEL_MARK_BYTES = 4;
+/** The kind without its parcel mark. */
+export const KIND_MASK = 31;
+
+/** The longest response id plus fixed envelope that `EV_FRAME_FAILED` carries. */
+export const RESPONSE_ID_BYTES = 16;
+
+// ---- receiver tags: row in the low half, the low half of its generation above it ---------------------------------------
+export function receiverTag(row: number, generation: number): number {
+  return (row & 0xffff) | ((generation & 0xffff) << 16);
+}
+export function tagRow(tag: number): number {
+  return tag & 0xffff;
+}
+export function tagGeneration(tag: number): number {
+  return tag >>> 16;
+}
+
+// ---- identities that name a row ---------------------------------------------------------------------------------------
+// A u64 of at most 52 bits: generation (32) ‖ client thread (4) ‖ row (16). Never reused, because a row's generation is not.
+const ROW_BITS = 16;
+const THREAD_BITS = 4;
+const IDENTITY_SHIFT = 2 ** (ROW_BITS + THREAD_BITS);
+
+export interface RowIdentity {
+  generation: number;
+  thread: number;
+  row: number;
+}
+
+/** The u64 that names one life of a row to peers: a routing session, or a sender stream id. */
+export function rowIdentity(generation: number, thread: number, row: number): number {
+  return generation * IDENTITY_SHIFT + thread * 2 ** ROW_BITS + row;
+}
+
+/** Reads an identity back. Any u64 may come from a peer; what no node of ours made gives undefined. */
+export function parseRowIdentity(identity: bigint): RowIdentity | undefined {
+  if (identity <= 0n || identity > BigInt(Number.MAX_SAFE_INTEGER)) return undefined;
+  const value = Number(identity);
+  const low = value % IDENTITY_SHIFT;
+  return { generation: Math.floor(value / IDENTITY_SHIFT), thread: low >>> ROW_BITS, row: low & (2 ** ROW_BITS - 1) };
+}
+
+// ---- bodies -------------------------------------------------------------------------------------------------------------
+
+/** Opens a mux slot for a sender row. */
+export interface OpenCommand {
+  peer: number;
+  lane: number;
+  generation: number;
+  anchorHi: number;
+  anchorLo: number;
+  sessionHi: number;
+  sessionLo: number;
+  /** Data records the peer granted at the start (C). */
+  credit: number;
+  /** Bytes that may stand withheld before the inlet is paused (B). */
+  byteBudget: number;
+}
+
+const OPEN_FIELDS = [
+  'peer',
+  'lane',
+  'generation',
+  'anchorHi',
+  'anchorLo',
+  'sessionHi',
+  'sessionLo',
+  'credit',
+  'byteBudget',
+] as const;
+
+export function encodeOpen(command: OpenCommand): Uint8Array {
+  const body = new Uint8Array(OPEN_FIELDS.length * 4);
+  const view = new DataView(body.buffer);
+  OPEN_FIELDS.forEach((field, i) => {
+    view.setUint32(i * 4, command[field], true);
+  });
+  return body;
+}
+
+export function decodeOpen(bytes: Uint8Array, offset: number): OpenCommand {
+  const view = new DataView(bytes.buffer, bytes.byteOffset + offset, OPEN_FIELDS.length * 4);
+  const command = {} as OpenCommand;
+  OPEN_FIELDS.forEach((field, i) => {
+    command[field] = view.getUint32(i * 4, true);
+  });
+  return command;
+}
+
+/** What a lane must know of a peer to reach it. */
+export interface PeerRoute {
+  /** The peer's worker id, as two halves (this text travels as plain JSON). */
+  workerHi: number;
+  workerLo: number;
+  /** Instance id, for messages. */
+  label: string;
+  host: string;
+  /** The plain listener: lane 0 and everything that is not a batch. */
+  port: number;
+  /** Listener per lane of a peer that publishes them, else empty: then every lane dials `port`. */
+  lanePorts: number[];
+}
+
+const utf8 = new TextEncoder();
+const fromUtf8 = new TextDecoder();
+
+export function encodeText(value: string): Uint8Array {
+  return utf8.encode(value);
+}
+
+/** Text out of shared memory: copied first, because a TextDecoder does not read shared bytes. */
+export function decodeText(bytes: Uint8Array, offset: number, length: number): string {
+  return fromUtf8.decode(bytes.slice(offset, offset + length));
+}
+
+/** An outcome as text: empty for success, else the code, a newline and the message. */
+export function encodeOutcome(error: VeloError | undefined): Uint8Array {
+  return utf8.encode(error === undefined ? '' : `${error.code}\n${error.message}`);
+}
+
+export function decodeOutcome(text: string): VeloError | undefined {
+  if (text === '') return undefined;
+  const newline = text.indexOf('\n');
+  return new VeloError(text.slice(0, newline) as ErrorCode, text.slice(newline + 1));
+}
+
+export function readU32(bytes: Uint8Array, offset: number): number {
+  return (bytes[offset]! | (bytes[offset + 1]! << 8) | (bytes[offset + 2]! << 16) | (bytes[offset + 3]! << 24)) >>> 0;
+}
+
+export function writeU32(bytes: Uint8Array, offset: number, value: number): void {
+  bytes[offset] = value;
+  bytes[offset + 1] = value >>> 8;
+  bytes[offset + 2] = value >>> 16;
+  bytes[offset + 3] = value >>> 24;
+}

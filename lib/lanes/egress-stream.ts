@@ -1,0 +1,70 @@
+// A sender row as its lane sees it: between the row's words and the mux slot. It turns what the batcher says about the slot
+// into flags of the row, and the row's ending into the slot's terminal.
+
+import type { ClosedReason, Retirement, SlotOwner } from '../mux/batcher-types.js';
+import type { EgressSlot } from '../mux/egress-slot.js';
+import type { PeerBatcher } from '../mux/peer-batcher.js';
+import {
+  ENDING_NONE,
+  SENDER_CANCELLED,
+  SENDER_CLOSED,
+  SENDER_OPEN_FAILED,
+  SENDER_OPENED,
+  SENDER_RETIRED,
+  SENDER_SENT,
+  SENDER_STOPPED,
+} from '../plane/rows.js';
+import type { ClientLink } from './client-link.js';
+
+export class EgressStream implements SlotOwner {
+  /** Data records taken out of the ring, modulo 2^32. */
+  accepted = 0;
+  /** How the stream ends, once its sender said so, and after how many records. */
+  ending = ENDING_NONE;
+  endsAt = 0;
+  /** What the row's `pulled` word holds. */
+  pulledPublished = 0;
+  /** Pulled records after which the word is written unasked: half the inlet, so that a sender rarely sees it full. */
+  readonly publishStep: number;
+  slot!: EgressSlot;
+
+  constructor(
+    private readonly link: ClientLink,
+    readonly row: number,
+    readonly generation: number,
+    readonly batcher: PeerBatcher,
+    credit: number,
+  ) {
+    this.publishStep = Math.max(1, (credit + 1) >>> 1);
+  }
+
+  opened(_slot: EgressSlot, ok: boolean): void {
+    this.flag(ok ? SENDER_OPENED : SENDER_OPEN_FAILED);
+  }
+
+  closed(_slot: EgressSlot, reason: ClosedReason): void {
+    if (reason === 'terminal' || reason === 'abandoned') return;
+    this.flag(SENDER_CLOSED);
+  }
+
+  cancelled(_slot: EgressSlot): void {
+    this.flag(SENDER_CANCELLED);
+  }
+
+  stopped(_slot: EgressSlot): void {
+    this.flag(SENDER_STOPPED);
+  }
+
+  retired(_slot: EgressSlot, outcome: Retirement): void {
+    this.link.dropSender(this);
+    this.flag(outcome === 'sent' ? SENDER_RETIRED | SENDER_SENT : SENDER_RETIRED);
+  }
+
+  pulledChanged(slot: EgressSlot): void {
+    if (this.link.publishPulled(this)) slot.notifyPull = false;
+  }
+
+  private flag(flags: number): void {
+    this.link.flagSender(this.row, this.generation, flags);
+  }
+}

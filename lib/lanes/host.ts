@@ -1,0 +1,55 @@
+// Where lanes run: the seam between a node and its lane workers. A host starts the lanes, hands out the client's end of each
+// conduit, says when a lane died, and takes everything down again.
+
+import type { MuxConfig } from '../mux/mux-config.js';
+import type { ClientConduit, PlaneSizes } from '../plane/conduit.js';
+import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
+
+/** What every lane of a node is told at its start. Structured-clonable. */
+export interface LaneOptions {
+  /** Number of this lane, 0 up. */
+  lane: number;
+  lanes: number;
+  workerHi: number;
+  workerLo: number;
+  bindAddress: string;
+  /** 0: any free port. */
+  port: number;
+  mux: MuxConfig;
+  sizes: PlaneSizes;
+  maxInboundConnections: number;
+  connectionQueueBytes: number;
+  connectTimeoutMs: number;
+  /** Bytes of user messages that may wait for a busy client thread, per lane. */
+  messageQueueBytes: number;
+}
+
+/** The shared memory a lane works on. */
+export interface LaneMemory {
+  node: SharedArrayBuffer;
+  /** Rows of every client thread. */
+  rows: SharedArrayBuffer[];
+  /** Conduits of this lane, one per client thread. */
+  conduits: SharedArrayBuffer[];
+}
+
+/** One running lane as the client thread sees it. */
+export interface LaneLink {
+  conduit: ClientConduit;
+  parcelsOut: ParcelSender;
+  parcelsIn: ParcelReceiver;
+  /** Port of the lane's listener. */
+  port: number;
+  /** Set when the lane runs on the calling thread: gives it the function to call instead of ringing this client. */
+  hookClient: ((wake: () => void) => void) | undefined;
+}
+
+export type LaneHostKind = 'piscina' | 'inline' | 'worker';
+
+export interface LaneHost {
+  readonly links: readonly LaneLink[];
+  /** Called at most once per lane, with the reason. Not called for lanes that `close` ended. */
+  onLaneDeath: (lane: number, reason: string) => void;
+  /** Ends every lane: connections are closed once their queues are written, or at the deadline. */
+  close(timeoutMs: number): Promise<void>;
+}

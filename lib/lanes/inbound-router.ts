@@ -1,0 +1,170 @@
+// Where an inbound frame goes: a batch to its ingress table, a cancel or stop to the sender row it names, an answer to the thread
+// that waits for it, everything else to the client. What a busy client could not answer in time is answered here.
+
+import { VeloError } from '../errors.js';
+import { LANE_FULL_TEXT } from '../messenger/dispatch-plan.js';
+import { type InboundBatch, InboundClassifier, type InboundRequest } from '../messenger/inbound-message.js';
+import { encodeReply } from '../messenger/replies.js';
+import { SENDER_CANCELLED, SENDER_STOPPED } from '../plane/rows.js';
+import { batchLaneOf, RESPONSE_NONE } from '../wire/envelope.js';
+import { parseJson } from '../wire/json.js';
+import { JsonFields } from '../wire/json-fields.js';
+import { HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP } from '../wire/names.js';
+import type { ClientLink } from './client-link.js';
+import { parseRowIdentity } from './commands.js';
+import type { IntakeHooks } from './frame-intake.js';
+import type { LaneDrops } from './lane-metrics.js';
+import { MessageFrame } from './message-frame.js';
+import type { PeerLink } from './peer-link.js';
+
+/** What the router needs from its lane. */
+export interface RouterLane {
+  readonly lane: number;
+  readonly workerHi: number;
+  readonly workerLo: number;
+  readonly links: readonly ClientLink[];
+  readonly laneCount: number;
+  beforeFrames(): void;
+  endTurn(): void;
+  guard(turn: () => void): void;
+  touch(): void;
+}
+
+/** Requests go to the client thread that made the node. */
+const MAIN_THREAD = 0;
+
+export class InboundRouter {
+  readonly hooks: IntakeHooks;
+  private readonly classifier: InboundClassifier;
+  private readonly peers = new Map<number, PeerLink[]>();
+  private lastPeer: PeerLink | undefined;
+
+  constructor(
+    private readonly lane: RouterLane,
+    private readonly drops: LaneDrops,
+  ) {
+    this.classifier = new InboundClassifier(lane.workerHi, lane.workerLo);
+    this.hooks = {
+      onReadable: () => lane.guard(() => lane.beforeFrames()),
+      onChunkEnd: () => lane.guard(() => lane.endTurn()),
+      // Not guarded: what a peer's bytes may still upset costs that peer its connection, never the lane.
+      onFrame: (type, buffer, headerAt, headerLength, payloadAt, payloadLength) =>
+        this.onFrame(type, buffer, headerAt, headerLength, payloadAt, payloadLength),
+    };
+  }
+
+  addPeer(peer: PeerLink): void {
+    const same = this.peers.get(peer.workerLo);
+    if (same === undefined) this.peers.set(peer.workerLo, [peer]);
+    else same.push(peer);
+  }
+
+  private peerOf(hi: number, lo: number): PeerLink | undefined {
+    const last = this.lastPeer;
+    if (last !== undefined && last.workerLo === lo && last.workerHi === hi) return last;
+    const peer = this.peers.get(lo)?.find((candidate) => candidate.workerHi === hi);
+    if (peer !== undefined) this.lastPeer = peer;
+    return peer;
+  }
+
+  private onFrame(
+    type: number,
+    buffer: Uint8Array,
+    headerAt: number,
+    headerLength: number,
+    payloadAt: number,
+    payloadLength: number,
+  ): void {
+    const message = this.classifier.classify(type, buffer, headerAt, headerLength, payloadAt, payloadLength);
+    if (message === undefined) {
+      this.drops.badMessage += 1;
+      return;
+    }
+    switch (message.kind) {
+      case 'batch':
+        this.onBatch(message, buffer);
+        return;
+      case 'request':
+        this.onRequest(message, type, buffer, headerAt, headerLength);
+        return;
+      case 'answer':
+      case 'refused': {
+        const link = this.lane.links[message.origin];
+        if (link === undefined) this.drops.badMessage += 1;
+        else link.frame(type, whole(buffer, headerAt, headerLength, payloadAt, payloadLength), headerLength, true);
+        return;
+      }
+      default: {
+        const never: never = message;
+        throw new VeloError('ERR_INTERNAL', `unknown message ${String(never)}`);
+      }
+    }
+  }
+
+  private onBatch(batch: InboundBatch, buffer: Uint8Array): void {
+    const peer = this.peerOf(batch.senderHi, batch.senderLo);
+    if (peer === undefined) this.drops.unknownPeer += 1;
+    else if (peer.homeOf(batch.lane, this.lane.laneCount) !== this.lane.lane) this.drops.wrongHome += 1;
+    else {
+      const end = batch.payloadOffset + batch.payloadLength;
+      peer.table(batch.lane).handleBatch(buffer, batch.payloadOffset, end, batch.lane);
+    }
+  }
+
+  private onRequest(
+    request: InboundRequest,
+    type: number,
+    buffer: Uint8Array,
+    headerAt: number,
+    headerLength: number,
+  ): void {
+    const { envelope, payloadOffset, payloadLength } = request;
+    if (envelope.handler === HANDLER_STREAM_CANCEL || envelope.handler === HANDLER_STREAM_STOP) {
+      const flag = envelope.handler === HANDLER_STREAM_CANCEL ? SENDER_CANCELLED : SENDER_STOPPED;
+      this.flagSender(buffer, payloadOffset, payloadLength, flag);
+      return;
+    }
+    if (batchLaneOf(buffer, headerAt, headerLength) >= 0) {
+      this.drops.stagedBatch += 1;
+      return;
+    }
+    const frame = whole(buffer, headerAt, headerLength, payloadOffset, payloadLength);
+    if (this.lane.links[MAIN_THREAD]!.frame(type, frame, headerLength, false)) return;
+    this.drops.queueFull += 1;
+    if (envelope.responseType === RESPONSE_NONE) return;
+    const reply = encodeReply({ reply: 'nack', text: LANE_FULL_TEXT }, envelope.id);
+    const peer = this.peerOf(envelope.id.workerHi, envelope.id.workerLo);
+    if (peer === undefined || reply === undefined) this.drops.replyToNobody += 1;
+    else peer.send(new MessageFrame(this.lane.links[MAIN_THREAD]!, 0, reply, () => this.lane.touch()));
+  }
+
+  /** Cancel and stop name a sender row; a worker sets the flag itself, so a producer that computes sees it. */
+  private flagSender(buffer: Uint8Array, offset: number, length: number, flag: number): void {
+    let id: bigint;
+    try {
+      const text = buffer.subarray(offset, offset + length);
+      id = new JsonFields(parseJson(text), 'stream cancel').u64('sender_stream_id');
+    } catch {
+      this.drops.badMessage += 1;
+      return;
+    }
+    const sender = parseRowIdentity(id);
+    const link = sender === undefined ? undefined : this.lane.links[sender.thread];
+    if (sender === undefined || link === undefined || sender.row >= link.rows.senders.count) return; // not ours, or long over
+    link.flagSender(sender.row, sender.generation, flag);
+  }
+}
+
+/** Header and payload in memory of their own. */
+function whole(
+  buffer: Uint8Array,
+  headerAt: number,
+  headerLength: number,
+  payloadAt: number,
+  payloadLength: number,
+): Uint8Array {
+  const bytes = new Uint8Array(headerLength + payloadLength);
+  bytes.set(buffer.subarray(headerAt, headerAt + headerLength));
+  bytes.set(buffer.subarray(payloadAt, payloadAt + payloadLength), headerLength);
+  return bytes;
+}

@@ -1,0 +1,84 @@
+// One accepted TCP connection: frames in, and the rare frame back. It must never identify the peer (a connection has no
+// identity), never answer bad bytes, and never let one connection's trouble reach another.
+
+import type { Socket } from 'node:net';
+import type { ConnectionMetrics } from './connection-metrics.js';
+import { FrameIntake, type FrameSource, type IntakeHooks } from './frame-intake.js';
+
+/** Bytes that may wait for a peer that does not read what it is told on its own connection. */
+export const WRITE_BACK_BYTES = 1024 * 1024;
+
+export interface InboundConnectionOptions {
+  readonly metrics: ConnectionMetrics;
+  readonly hooks: IntakeHooks;
+  /** Called once, when the socket is gone. */
+  readonly onClosed?: (connection: InboundConnection) => void;
+}
+
+export class InboundConnection implements FrameSource {
+  readonly dialed = false;
+  readonly remote: string;
+  readonly #socket: Socket;
+  readonly #metrics: ConnectionMetrics;
+  readonly #intake: FrameIntake;
+  readonly #onClosed: ((connection: InboundConnection) => void) | undefined;
+  #closed = false;
+
+  constructor(socket: Socket, options: InboundConnectionOptions) {
+    this.remote = `${socket.remoteAddress}:${socket.remotePort}`;
+    this.#socket = socket;
+    this.#metrics = options.metrics;
+    this.#intake = new FrameIntake(this, options.hooks, options.metrics);
+    this.#onClosed = options.onClosed;
+    options.metrics.connectionsOpened += 1;
+    socket.on('data', (chunk) => {
+      if (this.#intake.read(chunk) !== undefined) this.destroy();
+    });
+    socket.on('end', () => {
+      this.#intake.end();
+      this.destroy();
+    });
+    // A reset needs no more than the close that follows it; a peer that comes and goes without a byte is nothing at all.
+    socket.on('error', () => {});
+    socket.on('close', () => this.destroy());
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  /**
+   * Sends a complete frame on this very socket: the echo of a draining node, or the answer to a requester that has no
+   * listener. `bytes` must not change afterwards. False: dropped (counted), because the connection is closed or
+   * `WRITE_BACK_BYTES` wait for a peer that does not read.
+   */
+  writeBack(bytes: Uint8Array): boolean {
+    if (this.#closed || this.#socket.writableLength + bytes.length > WRITE_BACK_BYTES) {
+      this.#metrics.writeBackDropped += 1;
+      return false;
+    }
+    this.#socket.write(bytes);
+    return true;
+  }
+
+  /** Closes at once; safe to call from a frame handler, and more than once. */
+  destroy(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#intake.stop();
+    this.#socket.destroy();
+    this.#metrics.connectionsClosed += 1;
+    this.#onClosed?.(this);
+  }
+
+  /** Lets the socket keep the process alive (the default). */
+  ref(): this {
+    this.#socket.ref();
+    return this;
+  }
+
+  unref(): this {
+    this.#socket.unref();
+    return this;
+  }
+}

@@ -1,0 +1,88 @@
+// A claimed receiver row as its lane sees it: the slot's buffer of C+1 records. Records go straight into the client's ring;
+// what finds no room there stands here, in order, bounded by the credit that was granted. A full ring never stops the lane.
+
+import { ByteQueue } from '../mux/byte-queue.js';
+import type { IngressSlot } from '../mux/ingress-slot.js';
+import type { IngressTable } from '../mux/ingress-table.js';
+import { DELIVERED, type DeliverOutcome, FULL, GONE, type Receiver } from '../mux/ingress-types.js';
+import { type ClaimedBind, RECEIVER_CANCEL, RECEIVER_STOP } from '../plane/rows.js';
+import type { ClientLink } from './client-link.js';
+import { EV_DATA, EV_RETIRED, receiverTag } from './commands.js';
+
+const NO_BYTES = new Uint8Array(0);
+
+export class IngressStream implements Receiver {
+  readonly limit: number;
+  readonly byteBudget: number;
+  readonly row: number;
+  readonly tag: number;
+  slot: IngressSlot | undefined;
+  private readonly waiting = new ByteQueue();
+  private closing = false;
+  private gone = false;
+  /** Stands in the link's backlog. */
+  listed = false;
+
+  constructor(
+    private readonly link: ClientLink,
+    readonly table: IngressTable,
+    bind: ClaimedBind,
+    readonly sessionHi: number,
+    readonly sessionLo: number,
+  ) {
+    this.row = bind.row;
+    this.tag = receiverTag(bind.row, bind.generation);
+    this.limit = bind.credit;
+    this.byteBudget = bind.byteBudget;
+  }
+
+  get earlyCancel(): boolean {
+    return (this.link.rows.receivers.requests(this.row) & RECEIVER_CANCEL) !== 0;
+  }
+
+  get earlyStop(): boolean {
+    return (this.link.rows.receivers.requests(this.row) & RECEIVER_STOP) !== 0;
+  }
+
+  opened(slot: IngressSlot): void {
+    this.slot = slot;
+  }
+
+  deliver(source: Uint8Array, offset: number, length: number, _terminal: boolean): DeliverOutcome {
+    if (this.gone) return GONE;
+    if (this.waiting.length === 0 && this.link.writeRecord(EV_DATA, this.tag, source, offset, length)) return DELIVERED;
+    if (this.waiting.length > this.limit) return FULL;
+    this.waiting.push(source, offset, length);
+    this.link.backlog(this);
+    return DELIVERED;
+  }
+
+  takeDrained(): number {
+    return this.link.rows.receivers.takeDrained(this.row);
+  }
+
+  slotClosed(): void {
+    this.closing = true;
+    if (!this.flush()) this.link.backlog(this);
+  }
+
+  /** The consumer left: what still waits for the ring is not wanted, only the row's last record is. */
+  discard(): void {
+    this.gone = true;
+    this.waiting.clear();
+  }
+
+  /** Moves what waits into the ring. True when nothing is left here. */
+  flush(): boolean {
+    const waiting = this.waiting;
+    while (waiting.length > 0) {
+      if (!this.link.writeRecord(EV_DATA, this.tag, waiting.buffer, waiting.frontOffset, waiting.frontLength))
+        return false;
+      waiting.pop();
+    }
+    if (!this.closing) return true;
+    if (!this.link.writeRecord(EV_RETIRED, this.tag, NO_BYTES, 0, 0)) return false;
+    this.link.dropReceiver(this);
+    return true;
+  }
+}

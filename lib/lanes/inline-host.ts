@@ -1,0 +1,50 @@
+// Runs lanes on the calling thread: no hop, no worker. For tests, for single-core machines, and for producers whose loop turns
+// often. Everything else is the same: the same lane, the same rings, the same order.
+
+import type { LaneHost, LaneLink, LaneOptions } from './host.js';
+import { Lane } from './lane.js';
+import { type PreparedLane, prepareLane } from './lane-boot.js';
+
+export async function startInlineHost(
+  options: readonly LaneOptions[],
+  node: SharedArrayBuffer,
+  rows: SharedArrayBuffer,
+): Promise<LaneHost> {
+  const host = new InlineHost();
+  await host.start(options, node, rows);
+  return host;
+}
+
+class InlineHost implements LaneHost {
+  links: LaneLink[] = [];
+  onLaneDeath: (lane: number, reason: string) => void = () => {};
+  private prepared: PreparedLane[] = [];
+  private lanes: Lane[] = [];
+
+  async start(options: readonly LaneOptions[], node: SharedArrayBuffer, rows: SharedArrayBuffer): Promise<void> {
+    this.prepared = options.map((lane) => prepareLane(lane, node, rows));
+    this.lanes = this.prepared.map(
+      ({ boot }, i) =>
+        new Lane(boot, true, (error) => {
+          void this.lanes[i]!.close(0);
+          this.onLaneDeath(i, error.message);
+        }),
+    );
+    try {
+      const ports = await Promise.all(this.lanes.map((lane) => lane.start()));
+      this.links = this.prepared.map((lane, i) => {
+        const link = lane.link(ports[i]!, (wake) => this.lanes[i]!.hookClient(wake));
+        this.lanes[i]!.joinThread(link.conduit);
+        return link;
+      });
+    } catch (error) {
+      await this.close(0);
+      throw error;
+    }
+  }
+
+  async close(timeoutMs: number): Promise<void> {
+    await Promise.all(this.lanes.map((lane) => lane.close(timeoutMs)));
+    for (const lane of this.prepared) lane.dispose();
+  }
+}

@@ -1,0 +1,69 @@
+// What a lane is started with, and the few words that go over its control port. The control port carries nothing else; its
+// closing means that the lane is dead.
+
+import { MessageChannel, type MessagePort } from 'node:worker_threads';
+import type { ErrorCode } from '../errors.js';
+import { ClientConduit, createConduit } from '../plane/conduit.js';
+import { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
+import type { LaneLink, LaneMemory, LaneOptions } from './host.js';
+
+/** Handed to the lane's thread. The three ports must be in the transfer list. */
+export interface LaneBoot {
+  options: LaneOptions;
+  memory: LaneMemory;
+  control: MessagePort;
+  parcelsIn: MessagePort;
+  parcelsOut: MessagePort;
+}
+
+export type LaneReport =
+  | { type: 'listening'; port: number }
+  | { type: 'failed'; code: ErrorCode; message: string }
+  | { type: 'fatal'; message: string }
+  | { type: 'closed' };
+
+export type LaneOrder = { type: 'go' } | { type: 'close'; timeoutMs: number };
+
+/** The client's half of a lane that is about to start. */
+export interface PreparedLane {
+  boot: LaneBoot;
+  control: MessagePort;
+  /** Completes the link once the lane's port is known. */
+  link(port: number, hookClient?: (wake: () => void) => void): LaneLink;
+  /** Closes the client's ports. */
+  dispose(): void;
+}
+
+/** Makes the conduit and the ports of one lane. */
+export function prepareLane(options: LaneOptions, node: SharedArrayBuffer, rows: SharedArrayBuffer): PreparedLane {
+  const buffer = createConduit(options.sizes);
+  const control = new MessageChannel();
+  const toLane = new MessageChannel();
+  const toClient = new MessageChannel();
+  return {
+    boot: {
+      options,
+      memory: { node, rows: [rows], conduits: [buffer] },
+      control: control.port2,
+      parcelsIn: toLane.port2,
+      parcelsOut: toClient.port2,
+    },
+    control: control.port1,
+    link: (port, hookClient) => ({
+      conduit: new ClientConduit(buffer, options.sizes),
+      parcelsOut: new ParcelSender(toLane.port1),
+      parcelsIn: new ParcelReceiver(toClient.port1),
+      port,
+      hookClient,
+    }),
+    dispose: () => {
+      control.port1.close();
+      toLane.port1.close();
+      toClient.port1.close();
+    },
+  };
+}
+
+export function transferList(boot: LaneBoot): MessagePort[] {
+  return [boot.control, boot.parcelsIn, boot.parcelsOut];
+}

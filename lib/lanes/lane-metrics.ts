@@ -1,0 +1,106 @@
+// What one lane counts, and how it gets into the node's cells. Counting is an increment of a field; publishing happens once per
+// turn and writes only what changed.
+
+import { CellPublisher } from '../metrics/cells.js';
+import { MuxMetrics } from '../mux/mux-metrics.js';
+import type { NodeBlock } from '../plane/node-block.js';
+import { connectionMetrics } from './connection-metrics.js';
+
+/** What lanes drop before any protocol machine sees it. */
+export interface LaneDrops {
+  /** Batches of a peer that nobody registered. */
+  unknownPeer: number;
+  /** Batches of a (peer, lane) whose home is another worker. */
+  wrongHome: number;
+  /** Staged batches, which this node does not pull yet. */
+  stagedBatch: number;
+  /** Requests and answers that did not decode. */
+  badMessage: number;
+  /** User messages refused because their client thread was busy and its queue full. */
+  queueFull: number;
+  /** Replies to workers that are not registered here. */
+  replyToNobody: number;
+}
+
+export class LaneMetrics {
+  readonly mux = new MuxMetrics();
+  readonly sockets = connectionMetrics();
+  readonly drops: LaneDrops = {
+    unknownPeer: 0,
+    wrongHome: 0,
+    stagedBatch: 0,
+    badMessage: 0,
+    queueFull: 0,
+    replyToNobody: 0,
+  };
+  private readonly cells: CellPublisher;
+
+  constructor(node: NodeBlock, lane: number) {
+    this.cells = new CellPublisher(node, lane);
+  }
+
+  publish(): void {
+    this.sample();
+    this.cells.publish();
+  }
+
+  /** The order is that of `CELL_NAMES`. */
+  private sample(): void {
+    const { mux, sockets, drops } = this;
+    const now = this.cells.values;
+    let cell = 0;
+    now[cell++] = mux.sent.count;
+    now[cell++] = mux.received.count;
+    now[cell++] = mux.sent.sum;
+    now[cell++] = mux.received.sum;
+    now[cell++] = mux.recordsSentData;
+    now[cell++] = mux.recordsSentOpenSlot;
+    now[cell++] = mux.recordsSentCloseSlot;
+    now[cell++] = mux.recordsSentCreditUpdate;
+    now[cell++] = mux.recordsSentLifecycle;
+    now[cell++] = mux.singletons;
+    now[cell++] = mux.liveSlots;
+    now[cell++] = mux.heldRecords;
+    now[cell++] = mux.withheldRecords;
+    now[cell++] = mux.stagedRecords;
+    now[cell++] = mux.creditExhausted;
+    now[cell++] = mux.readerStalls;
+    now[cell++] = mux.generationMismatch;
+    now[cell++] = mux.droppedStaleEpoch;
+    now[cell++] = mux.droppedGeneration;
+    now[cell++] = mux.droppedUnknownSlot;
+    now[cell++] = mux.droppedClosedSlot;
+    now[cell++] = mux.droppedSlotCollision;
+    now[cell++] = mux.droppedStaleSingleton;
+    now[cell++] = mux.droppedDuplicate;
+    now[cell++] = mux.droppedLaneMismatch;
+    now[cell++] = mux.malformedBatches;
+    now[cell++] = mux.controlRefused;
+    now[cell++] = mux.holdOverflow;
+    now[cell++] = mux.epochDeaths;
+    now[cell++] = mux.creditReposted;
+    now[cell++] = mux.creditLost;
+    now[cell++] = mux.batchSeqGaps;
+    now[cell++] = mux.drainVisits;
+    now[cell++] = mux.wakesOpen;
+    now[cell++] = mux.wakesControl;
+    now[cell++] = mux.wakesFrame;
+    now[cell++] = mux.wakesInletClosed;
+    now[cell++] = mux.wakesLinger;
+    now[cell++] = drops.unknownPeer;
+    now[cell++] = drops.wrongHome;
+    now[cell++] = drops.stagedBatch;
+    now[cell++] = drops.badMessage;
+    now[cell++] = drops.queueFull;
+    now[cell++] = drops.replyToNobody;
+    now[cell++] = sockets.writes;
+    now[cell++] = sockets.sendBackpressure;
+    now[cell++] = sockets.sendErrors;
+    now[cell++] = sockets.decodeErrors;
+    now[cell++] = sockets.handlerErrors;
+    now[cell++] = sockets.connectFailures;
+    now[cell++] = sockets.connectionsOpened;
+    now[cell++] = sockets.connectionsClosed;
+    now[cell++] = sockets.inboundRefused;
+  }
+}

@@ -1,0 +1,30 @@
+// The one timer of a lane. Deadlines change with every turn; arming a timer for each would cost more than the turn. So a
+// standing timer that fires too early is left alone: it fires, finds nothing due, and is armed anew.
+
+import { performance } from 'node:perf_hooks';
+
+export class LaneTimer {
+  private handle: NodeJS.Timeout | undefined;
+  private due = Number.POSITIVE_INFINITY;
+  private stopped = false;
+
+  constructor(private readonly fire: () => void) {}
+
+  /** Sees to it that `fire` is called at `time` or a little after, unless it is called before. */
+  at(time: number): void {
+    if (time >= this.due || this.stopped) return;
+    clearTimeout(this.handle);
+    this.due = time;
+    // Timers count whole milliseconds and round down: one more, or it fires before the deadline and is armed twice.
+    const delay = Math.max(0, Math.ceil(time - performance.now()));
+    this.handle = setTimeout(() => {
+      this.due = Number.POSITIVE_INFINITY;
+      this.fire();
+    }, delay);
+  }
+
+  stop(): void {
+    this.stopped = true;
+    clearTimeout(this.handle);
+  }
+}

@@ -1,0 +1,383 @@
+// One lane: the sockets, protocol machines, timers and client links of one worker (or of the calling thread). It owns the order
+// of a turn: empty the rings, handle what came, run the machines at the published tail, publish, ring once, sleep.
+// It decides nothing of the protocol and never waits for a client.
+
+import { performance } from 'node:perf_hooks';
+import { VeloError } from '../errors.js';
+import type { Runnable } from '../mux/batcher-types.js';
+import { DrainVisits } from '../mux/drain-visits.js';
+import type { IngressTable } from '../mux/ingress-table.js';
+import type { Receiver } from '../mux/ingress-types.js';
+import type { MuxConfig } from '../mux/mux-config.js';
+import type { MuxMetrics } from '../mux/mux-metrics.js';
+import type { PeerBatcher } from '../mux/peer-batcher.js';
+import { type ClientConduit, ClientRows, WorkerConduit } from '../plane/conduit.js';
+import { NodeBlock } from '../plane/node-block.js';
+import { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
+import {
+  type ClaimedBind,
+  ENDING_DETACHED,
+  ENDING_FINALIZED,
+  SENDER_CLOSED,
+  SENDER_OPEN_FAILED,
+  SENDER_RETIRED,
+} from '../plane/rows.js';
+import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
+import { ClientLink, type LinkLane } from './client-link.js';
+import type { OpenCommand, PeerRoute } from './commands.js';
+import { OutgoingConnection } from './connection.js';
+import { EgressStream } from './egress-stream.js';
+import { FramePool } from './frame-pool.js';
+import type { LaneOptions } from './host.js';
+import { InboundRouter, type RouterLane } from './inbound-router.js';
+import { IngressStream } from './ingress-stream.js';
+import type { LaneBoot } from './lane-boot.js';
+import { LaneMetrics } from './lane-metrics.js';
+import { LaneTimer } from './lane-timer.js';
+import { Listener } from './listener.js';
+import { MessageFrame } from './message-frame.js';
+import { type PeerLane, PeerLink } from './peer-link.js';
+import { Sleeper } from './sleeper.js';
+
+/** How long a lane looks again after the last record before it parks: waking it costs its client 12 µs, this costs the client nothing. */
+const LOOK_AGAIN_MS = 0.5;
+const ROW_MASK = 0xffff;
+const THREAD_SHIFT = 16;
+const THREAD_MASK = 0xf;
+
+export class Lane implements LinkLane, PeerLane, RouterLane {
+  readonly lane: number;
+  readonly workerHi: number;
+  readonly workerLo: number;
+  readonly laneCount: number;
+  readonly config: MuxConfig;
+  readonly metrics: MuxMetrics;
+  readonly pool: FramePool;
+  readonly links: ClientLink[] = [];
+  readonly laneMetrics: LaneMetrics;
+
+  private readonly options: LaneOptions;
+  private readonly node: NodeBlock;
+  private readonly router: InboundRouter;
+  private readonly listener: Listener;
+  private readonly sleepers: Sleeper[] = [];
+  private readonly peers: (PeerLink | undefined)[] = [];
+  private readonly batchers: PeerBatcher[] = [];
+  private readonly visits: DrainVisits<IngressTable>;
+  private readonly timer = new LaneTimer(() => this.onTimer());
+  private readonly claimed: ClaimedBind = { row: 0, generation: 0, credit: 0, byteBudget: 0 };
+  private scheduled: Runnable[] = [];
+  private lastRecordAt = 0;
+  private nextSweep = 0;
+  private turnQueued = false;
+  private closed = false;
+  private readonly looksAgain: boolean;
+
+  constructor(
+    boot: LaneBoot,
+    sameThread: boolean,
+    /** The lane cannot go on: its thread must end. */
+    private readonly fatal: (error: Error) => void,
+  ) {
+    const { options, memory } = boot;
+    this.options = options;
+    this.lane = options.lane;
+    this.laneCount = options.lanes;
+    this.workerHi = options.workerHi;
+    this.workerLo = options.workerLo;
+    this.config = options.mux;
+    this.node = new NodeBlock(memory.node);
+    this.laneMetrics = new LaneMetrics(this.node, options.lane);
+    this.metrics = this.laneMetrics.mux;
+    this.pool = new FramePool(() => this.touch());
+    this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
+    this.looksAgain = options.mux.flushPolicy.kind === 'auto' && !sameThread;
+    this.router = new InboundRouter(this, this.laneMetrics.drops);
+    const sockets = this.laneMetrics.sockets;
+    const { hooks } = this.router;
+    this.listener = new Listener({ metrics: sockets, hooks, maxInboundConnections: options.maxInboundConnections });
+    memory.conduits.forEach((buffer, thread) => {
+      this.addLink(thread, new WorkerConduit(buffer, options.sizes), memory.rows[thread]!, boot, sameThread);
+    });
+  }
+
+  private addLink(
+    thread: number,
+    conduit: WorkerConduit,
+    rows: SharedArrayBuffer,
+    boot: LaneBoot,
+    sameThread: boolean,
+  ): void {
+    const link = new ClientLink(
+      this,
+      thread,
+      conduit,
+      new ClientRows(rows, this.options.sizes),
+      new ParcelSender(boot.parcelsOut),
+      new ParcelReceiver(boot.parcelsIn),
+      this.options.messageQueueBytes,
+    );
+    this.links.push(link);
+    const source = { work: () => this.work(link), hasWork: () => this.hasWork(link) };
+    this.sleepers.push(new Sleeper(conduit.memory, conduit.workerBell, source, sameThread));
+  }
+
+  /** Listens and starts to look at the rings. Resolves with the listener's port; rejects with `ERR_LISTEN_FAILED`. */
+  async start(): Promise<number> {
+    const port = await this.listener.listen(this.options.bindAddress, this.options.port);
+    this.nextSweep = this.now() + this.config.creditSweepIntervalMs;
+    this.timer.at(this.nextSweep);
+    for (const sleeper of this.sleepers) sleeper.run();
+    return port;
+  }
+
+  /** On the calling thread: the client's rings wake this lane by a function call. */
+  joinThread(conduit: ClientConduit): void {
+    const link = this.links[0]!;
+    conduit.workerBell.hook = this.sleepers[0]!.hook;
+    this.hookClient = (wake) => {
+      link.conduit.clientBell.hook = wake;
+    };
+  }
+
+  /** On the calling thread: what the lane calls instead of ringing the client. */
+  hookClient: (wake: () => void) => void = () => {};
+
+  // ---- turns
+
+  now(): number {
+    return performance.now();
+  }
+
+  nextEpoch(): number {
+    return this.node.nextEpoch();
+  }
+
+  schedule(runnable: Runnable): void {
+    this.scheduled.push(runnable);
+  }
+
+  /** Something happened outside a turn (an admission, a failed write): end a turn soon. */
+  touch(): void {
+    if (this.turnQueued || this.closed) return;
+    this.turnQueued = true;
+    queueMicrotask(() => {
+      this.turnQueued = false;
+      this.guard(() => this.endTurn());
+    });
+  }
+
+  private work(link: ClientLink): boolean {
+    if (this.closed) return false;
+    try {
+      const any = link.drain();
+      this.endTurn();
+      if (!this.looksAgain) return false;
+      const now = this.now();
+      if (any) this.lastRecordAt = now;
+      return now - this.lastRecordAt < LOOK_AGAIN_MS;
+    } catch (error) {
+      this.fail(error);
+      return false;
+    }
+  }
+
+  private hasWork(link: ClientLink): boolean {
+    return link.hasWork() || link.roomCame();
+  }
+
+  /** Before the first frame of a socket read: whatever the clients published before it happened before it. */
+  beforeFrames(): void {
+    for (const link of this.links) link.drain();
+  }
+
+  /** Runs the machines at the published tail, then shows the clients what came of it. */
+  endTurn(): void {
+    const scheduled = this.scheduled;
+    for (let i = 0; i < scheduled.length; i++) scheduled[i]!.run();
+    scheduled.length = 0;
+    for (const link of this.links) link.publish();
+    this.arm();
+    this.laneMetrics.publish();
+  }
+
+  private arm(): void {
+    let due = this.nextSweep;
+    for (const batcher of this.batchers) due = Math.min(due, batcher.deadline());
+    const visit = this.visits.deadline();
+    // While a visit is queued, drains wait for it: ringing for them would only wake this lane to queue them again.
+    for (const link of this.links) link.muteDrains(visit !== Number.POSITIVE_INFINITY);
+    this.timer.at(Math.min(due, visit));
+  }
+
+  private onTimer(): void {
+    this.guard(() => {
+      const now = this.now();
+      // Before the look: a client that drains from here on rings again.
+      if (this.visits.deadline() <= now) for (const link of this.links) link.muteDrains(false);
+      for (const link of this.links) link.drain();
+      for (let table = this.visits.takeDue(now); table !== undefined; table = this.visits.takeDue(now))
+        table.visitDrained();
+      for (const batcher of this.batchers) if (batcher.deadline() <= now) batcher.run();
+      if (now >= this.nextSweep) this.sweep(now);
+      this.endTurn();
+    });
+  }
+
+  private sweep(now: number): void {
+    this.nextSweep = now + this.config.creditSweepIntervalMs;
+    this.visits.prune(now);
+    if (this.metrics.liveSlots === 0) return;
+    for (const peer of this.peers) {
+      if (peer === undefined) continue;
+      for (const table of peer.tables) table?.sweep();
+    }
+  }
+
+  /** A turn that throws has broken an invariant: the lane ends instead of guessing. */
+  guard(turn: () => void): void {
+    if (this.closed) return;
+    try {
+      turn();
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  private fail(error: unknown): void {
+    if (this.closed) return;
+    this.closed = true;
+    this.fatal(error instanceof Error ? error : new Error(String(error)));
+  }
+
+  // ---- what the clients ask
+
+  kickAll(): void {
+    for (const batcher of this.batchers) batcher.kick();
+  }
+
+  peer(number: number, route: PeerRoute): void {
+    const known = this.peers[number];
+    if (known !== undefined) known.update(route);
+    else {
+      const peer = new PeerLink(this, route);
+      this.peers[number] = peer;
+      this.router.addPeer(peer);
+    }
+  }
+
+  open(link: ClientLink, row: number, command: OpenCommand): void {
+    const peer = this.peers[command.peer];
+    if (peer === undefined) throw new VeloError('ERR_CONDUIT_BROKEN', `open names peer ${command.peer}`);
+    const batcher = peer.batcher(command.lane);
+    const stream = new EgressStream(link, row, command.generation, batcher, command.credit);
+    link.senders[row] = stream;
+    const { anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget } = command;
+    try {
+      stream.slot = batcher.open(stream, anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget);
+      link.lookForEnding(stream);
+    } catch (error) {
+      if (!VeloError.is(error)) throw error;
+      link.dropSender(stream);
+      link.flagSender(row, command.generation, SENDER_OPEN_FAILED | SENDER_CLOSED | SENDER_RETIRED);
+    }
+  }
+
+  end(stream: EgressStream, ending: number): void {
+    const { batcher, slot } = stream;
+    if (ending === ENDING_FINALIZED) batcher.terminal(slot, FINALIZED_BYTES);
+    else if (ending === ENDING_DETACHED) batcher.terminal(slot, DETACHED_BYTES);
+    else batcher.terminal(slot, DROPPED_BYTES);
+  }
+
+  sendFrame(link: ClientLink, token: number, peerNumber: number, bytes: Uint8Array): void {
+    const frame = new MessageFrame(link, token, bytes, () => this.touch());
+    const peer = this.peers[peerNumber];
+    if (peer === undefined) frame.failed(new VeloError('ERR_UNKNOWN_PEER', `peer ${peerNumber} is not registered`));
+    else if (peer.send(frame)) frame.admitted(undefined);
+  }
+
+  drained(stream: IngressStream): void {
+    const { slot, table } = stream;
+    if (slot === undefined) return;
+    table.noteDrained(slot);
+    if (this.visits.wake(table, this.now()) === 'visit') table.visitDrained();
+  }
+
+  cancelReceiver(stream: IngressStream): void {
+    stream.discard();
+    if (stream.slot !== undefined) stream.table.closeSlot(stream.slot);
+  }
+
+  stopReceiver(stream: IngressStream): void {
+    if (stream.slot !== undefined) stream.table.requestStop(stream.slot);
+  }
+
+  // ---- what the machines ask
+
+  claim(
+    table: IngressTable,
+    anchorHi: number,
+    anchorLo: number,
+    sessionHi: number,
+    sessionLo: number,
+  ): Receiver | undefined {
+    const link = this.links[(sessionLo >>> THREAD_SHIFT) & THREAD_MASK];
+    const row = sessionLo & ROW_MASK;
+    const claimed = this.claimed;
+    if (!link?.rows.receivers.claim(row, this.lane, anchorHi, anchorLo, sessionHi, sessionLo, claimed))
+      return undefined;
+    const stream = new IngressStream(link, table, claimed, sessionHi, sessionLo);
+    link.receivers[row] = stream;
+    return stream;
+  }
+
+  connect(host: string, port: number): OutgoingConnection {
+    return new OutgoingConnection({
+      host,
+      port,
+      metrics: this.laneMetrics.sockets,
+      hooks: this.router.hooks,
+      connectTimeoutMs: this.options.connectTimeoutMs,
+      connectionQueueBytes: this.options.connectionQueueBytes,
+    });
+  }
+
+  batcherMade(batcher: PeerBatcher): void {
+    this.batchers.push(batcher);
+  }
+
+  // ---- the end
+
+  /** Ends every stream in order, writes what is queued, and lets go of everything; at the deadline it lets go anyway. */
+  async close(timeoutMs: number): Promise<void> {
+    if (!this.closed) {
+      this.endStreams();
+      this.closed = true;
+    }
+    this.timer.stop();
+    for (const sleeper of this.sleepers) sleeper.stop();
+    const listener = this.listener.close();
+    const peers = this.peers.filter((peer) => peer !== undefined);
+    let timer: NodeJS.Timeout | undefined;
+    const deadline = new Promise((resolve) => {
+      timer = setTimeout(resolve, timeoutMs);
+    });
+    await Promise.race([Promise.all(peers.map((peer) => peer.closeConnections())), deadline]);
+    clearTimeout(timer);
+    for (const peer of peers) peer.destroyConnections();
+    await listener;
+  }
+
+  /** Peers hear of every stream that ends with this node: senders as dropped, receivers as cancelled. */
+  private endStreams(): void {
+    for (const link of this.links) {
+      link.drain();
+      for (const stream of link.senders) stream?.batcher.terminal(stream.slot, DROPPED_BYTES);
+      for (const stream of link.receivers) if (stream !== undefined) this.cancelReceiver(stream);
+    }
+    this.endTurn();
+    for (const batcher of this.batchers) batcher.shutdown();
+    this.endTurn();
+  }
+}

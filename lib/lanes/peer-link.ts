@@ -1,0 +1,201 @@
+// One peer as a lane sees it: how to reach it, and per mux lane its connection, its batcher and its ingress table. Each is made
+// at first use. It carries out what the protocol machines ask and decides nothing of the protocol.
+
+import { wireGeneration, workerOrigin } from '../messenger/response-origin.js';
+import { ADMITTED, type BatcherPort, PENDING, type Runnable, type SubmitOutcome } from '../mux/batcher-types.js';
+import { ByteBudget } from '../mux/byte-budget.js';
+import { IngressTable } from '../mux/ingress-table.js';
+import type { IngressPort, Receiver } from '../mux/ingress-types.js';
+import { BATCH_HEADROOM, type MuxConfig } from '../mux/mux-config.js';
+import type { MuxMetrics } from '../mux/mux-metrics.js';
+import { PeerBatcher } from '../mux/peer-batcher.js';
+import { REQUEST_ID_OFFSET, RESPONSE_NONE, requestHeaderLength, writeRequestHeader } from '../wire/envelope.js';
+import { BATCH_HANDLERS } from '../wire/names.js';
+import { writeResponseId } from '../wire/response-id.js';
+import { FRAME_MESSAGE, PREAMBLE_LEN, writePreamble } from '../wire/transport-frame.js';
+import { encodeUtf8 } from '../wire/utf8.js';
+import type { PeerRoute } from './commands.js';
+import { ADMITTED as FRAME_ADMITTED, type OutgoingConnection } from './connection.js';
+import { type FramePool, POOLED_BUFFER_BYTES } from './frame-pool.js';
+import type { OutFrame } from './out-frame.js';
+
+/** Payloads above this are staged by peers that pull; a batch stays below it less its envelope. */
+const STAGING_THRESHOLD = 262_144;
+
+/** What a peer link needs from its lane. */
+export interface PeerLane {
+  readonly lane: number;
+  readonly workerHi: number;
+  readonly workerLo: number;
+  readonly config: MuxConfig;
+  readonly metrics: MuxMetrics;
+  readonly pool: FramePool;
+  now(): number;
+  nextEpoch(): number;
+  schedule(runnable: Runnable): void;
+  connect(host: string, port: number): OutgoingConnection;
+  claim(
+    table: IngressTable,
+    anchorHi: number,
+    anchorLo: number,
+    sessionHi: number,
+    sessionLo: number,
+  ): Receiver | undefined;
+  batcherMade(batcher: PeerBatcher): void;
+}
+
+export class PeerLink {
+  readonly tables: (IngressTable | undefined)[] = [];
+  readonly batchers: (PeerBatcher | undefined)[] = [];
+  private readonly connections: (OutgoingConnection | undefined)[] = [];
+  private readonly peerBudget: ByteBudget;
+
+  constructor(
+    private readonly lane: PeerLane,
+    private route: PeerRoute,
+  ) {
+    this.peerBudget = new ByteBudget(lane.config.peerByteBudget);
+  }
+
+  get label(): string {
+    return this.route.label;
+  }
+
+  get workerHi(): number {
+    return this.route.workerHi;
+  }
+
+  get workerLo(): number {
+    return this.route.workerLo;
+  }
+
+  /** A newer address of the same peer. Connections that stand are kept. */
+  update(route: PeerRoute): void {
+    this.route = route;
+  }
+
+  /** The lane that is home to this peer's mux lane `k`. */
+  homeOf(k: number, lanes: number): number {
+    return this.route.lanePorts.length > 0 ? k % lanes : 0;
+  }
+
+  connection(k: number): OutgoingConnection {
+    let connection = this.connections[k];
+    if (connection === undefined) {
+      const { lanePorts, port, host } = this.route;
+      connection = this.lane.connect(host, lanePorts.length > 0 ? lanePorts[k % lanePorts.length]! : port);
+      this.connections[k] = connection;
+    }
+    return connection;
+  }
+
+  /** Sends a frame of the messenger; it rides lane 0. */
+  send(frame: OutFrame): boolean {
+    return this.connection(0).submit(frame) === FRAME_ADMITTED;
+  }
+
+  batcher(k: number): PeerBatcher {
+    let batcher = this.batchers[k];
+    if (batcher === undefined) {
+      const port = new LaneBatcherPort(this, this.lane, k);
+      const { config, metrics } = this.lane;
+      batcher = new PeerBatcher({ peerLabel: this.label, lane: k, config, port, metrics });
+      port.batcher = batcher;
+      this.batchers[k] = batcher;
+      this.lane.batcherMade(batcher);
+    }
+    return batcher;
+  }
+
+  table(k: number): IngressTable {
+    let table = this.tables[k];
+    if (table === undefined) {
+      const { lane, peerBudget } = this;
+      const port: IngressPort = {
+        now: () => lane.now(),
+        claim: (anchorHi, anchorLo, sessionHi, sessionLo) =>
+          lane.claim(this.tables[k]!, anchorHi, anchorLo, sessionHi, sessionLo),
+        control: (create) => (create ? this.batcher(k) : this.batchers[k])?.control,
+      };
+      const { config, metrics } = lane;
+      table = new IngressTable({ peerLabel: this.label, lane: k, config, port, metrics, peerBudget });
+      this.tables[k] = table;
+    }
+    return table;
+  }
+
+  /** Writes what is queued, within the caller's deadline. */
+  closeConnections(): Promise<unknown> {
+    return Promise.all(this.connections.map((connection) => connection?.close({ drain: true })));
+  }
+
+  destroyConnections(): void {
+    for (const connection of this.connections) connection?.destroy();
+  }
+}
+
+/** Turns batches into `_stream_batch` frames on the connection of one (peer, lane). */
+class LaneBatcherPort implements BatcherPort {
+  batcher!: PeerBatcher;
+  private readonly header: Uint8Array;
+  private readonly headerLength: number;
+  private generation = 0;
+
+  constructor(
+    private readonly peer: PeerLink,
+    private readonly lane: PeerLane,
+    private readonly k: number,
+  ) {
+    const name = encodeUtf8(BATCH_HANDLERS[k]!);
+    this.headerLength = requestHeaderLength(name.length, 0);
+    this.header = new Uint8Array(this.headerLength);
+    writeRequestHeader(this.header, 0, RESPONSE_NONE, lane.workerHi, lane.workerLo, 0, 0, name);
+  }
+
+  now(): number {
+    return this.lane.now();
+  }
+
+  nextEpoch(): number {
+    return this.lane.nextEpoch();
+  }
+
+  eagerBudget(): number {
+    return STAGING_THRESHOLD - this.headerLength;
+  }
+
+  acquireBuffer(): Uint8Array {
+    return this.lane.pool.buffer();
+  }
+
+  acquireLarge(size: number): Uint8Array {
+    return size <= POOLED_BUFFER_BYTES ? this.lane.pool.buffer() : Buffer.allocUnsafeSlow(size);
+  }
+
+  releaseBuffer(buffer: Uint8Array): void {
+    this.lane.pool.release(buffer);
+  }
+
+  submit(buffer: Uint8Array, start: number, end: number): SubmitOutcome {
+    const frameStart = start - this.headerLength - PREAMBLE_LEN;
+    writePreamble(buffer, frameStart, FRAME_MESSAGE, this.headerLength, end - start);
+    const headerAt = frameStart + PREAMBLE_LEN;
+    for (let i = 0; i < this.headerLength; i++) buffer[headerAt + i] = this.header[i]!;
+    // Nobody answers a batch: the id only has to name the sender and to differ from the last one.
+    this.generation += 1;
+    const generation = wireGeneration(workerOrigin(this.lane.lane), this.generation);
+    writeResponseId(buffer, headerAt + REQUEST_ID_OFFSET, this.lane.workerHi, this.lane.workerLo, 0, generation);
+    const frame = this.lane.pool.frame(buffer, frameStart, end, this.batcher);
+    return this.peer.connection(this.k).submit(frame) === FRAME_ADMITTED ? ADMITTED : PENDING;
+  }
+
+  schedule(runnable: Runnable): void {
+    this.lane.schedule(runnable);
+  }
+}
+
+if (
+  BATCH_HEADROOM <
+  PREAMBLE_LEN + requestHeaderLength(encodeUtf8(BATCH_HANDLERS[BATCH_HANDLERS.length - 1]!).length, 0)
+)
+  throw new RangeError('the headroom of a batch buffer does not hold its frame header');

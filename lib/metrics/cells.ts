@@ -1,0 +1,91 @@
+// The numbers that lanes publish into the node block, by cell. One lane writes its own cells; anybody reads the sums. A cell is a
+// number here and a name nowhere: names and labels belong to the registry that reads them.
+
+import type { NodeBlock } from '../plane/node-block.js';
+
+/** Cell order. Append only. */
+export const CELL_NAMES = [
+  'batchesSent',
+  'batchesReceived',
+  'recordsInBatchesSent',
+  'recordsInBatchesReceived',
+  'recordsSentData',
+  'recordsSentOpenSlot',
+  'recordsSentCloseSlot',
+  'recordsSentCreditUpdate',
+  'recordsSentLifecycle',
+  'singletons',
+  'liveSlots',
+  'heldRecords',
+  'withheldRecords',
+  'stagedRecords',
+  'creditExhausted',
+  'readerStalls',
+  'generationMismatch',
+  'droppedStaleEpoch',
+  'droppedGeneration',
+  'droppedUnknownSlot',
+  'droppedClosedSlot',
+  'droppedSlotCollision',
+  'droppedStaleSingleton',
+  'droppedDuplicate',
+  'droppedLaneMismatch',
+  'malformedBatches',
+  'controlRefused',
+  'holdOverflow',
+  'epochDeaths',
+  'creditReposted',
+  'creditLost',
+  'batchSeqGaps',
+  'drainVisits',
+  'wakesOpen',
+  'wakesControl',
+  'wakesFrame',
+  'wakesInletClosed',
+  'wakesLinger',
+  'droppedUnknownPeer',
+  'droppedWrongHome',
+  'droppedStagedBatch',
+  'droppedBadMessage',
+  'refusedQueueFull',
+  'droppedReplyToNobody',
+  'socketWrites',
+  'sendBackpressure',
+  'sendErrors',
+  'decodeErrors',
+  'handlerErrors',
+  'connectFailures',
+  'connectionsOpened',
+  'connectionsClosed',
+  'inboundRefused',
+] as const;
+
+export type CellName = (typeof CELL_NAMES)[number];
+
+/** A snapshot of all cells, summed over the lanes. Counters only grow; live, held, withheld and staged are gauges. */
+export type CellTotals = Record<CellName, number>;
+
+export function readTotals(node: NodeBlock): CellTotals {
+  return Object.fromEntries(CELL_NAMES.map((name, cell) => [name, node.total(cell)])) as CellTotals;
+}
+
+/** Publishes one lane's numbers: only those that changed are written. */
+export class CellPublisher {
+  /** The numbers to publish, in the order of `CELL_NAMES`. */
+  readonly values = new Float64Array(CELL_NAMES.length);
+  private readonly last = new Float64Array(CELL_NAMES.length);
+
+  constructor(
+    private readonly node: NodeBlock,
+    private readonly lane: number,
+  ) {}
+
+  publish(): void {
+    const { values, last } = this;
+    for (let cell = 0; cell < values.length; cell++) {
+      if (values[cell] === last[cell]) continue;
+      last[cell] = values[cell]!;
+      this.node.setCell(this.lane, cell, values[cell]!);
+    }
+  }
+}

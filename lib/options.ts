@@ -1,0 +1,156 @@
+// What a node is made with: names, defaults, ranges. Owns validation; every refusal names the field.
+
+import { VeloError } from './errors.js';
+import type { LaneHostKind } from './lanes/host.js';
+import { type FlushPolicyOption, type MuxConfig, type MuxOptions, resolveMuxConfig } from './mux/mux-config.js';
+import { checkPlaneSizes, DEFAULT_RING_BYTES, MAX_ROWS } from './plane/conduit.js';
+import { MAX_LANES } from './wire/names.js';
+
+export interface VeloOptions {
+  /**
+   * Where lanes run. `piscina` (default): a worker thread per lane, in a pool. `worker`: plain workers, for bundled applications.
+   * `inline`: on the calling thread, without a hop; tokens leave when its event loop turns.
+   */
+  host?: LaneHostKind | undefined;
+  /** Worker lanes, 1 to 16. Default 1. Each has its own listening port, its own connections and its own streams. */
+  lanes?: number | undefined;
+  /** Address to listen on. Default 127.0.0.1. */
+  bindAddress?: string | undefined;
+  /** Port of lane 0, which any peer can use. Default 0: a free one. Further lanes always take free ports. */
+  port?: number | undefined;
+  /** When batches are written. `auto` (default): at the end of each wake. `manual`: at `flushBatch()`. */
+  flushPolicy?: FlushPolicyOption | undefined;
+  /** Windows, budgets and times of the mux. */
+  mux?: Omit<MuxOptions, 'flushPolicy'> | undefined;
+  /** Advertised to senders, in milliseconds. Default 5,000. */
+  heartbeatIntervalMs?: number | undefined;
+  /** How long a call waits for its answer, in milliseconds. Default 30,000. */
+  callTimeoutMs?: number | undefined;
+  /** How long a dialed connection may take to stand, in milliseconds. Default 5,000. */
+  connectTimeoutMs?: number | undefined;
+  /** Capacity of each shared-memory ring: a power of two from 1 KiB to 64 MiB. Default 256 KiB. */
+  ringBytes?: number | undefined;
+  /** Senders, and receivers, that may be open at once on this node: 1 to 65,536. Default 16,384. */
+  maxStreams?: number | undefined;
+  /** Connections from peers that a lane holds at once. Default 1,024. */
+  maxInboundConnections?: number | undefined;
+  /** Bytes that may be queued on one connection. Default 8 MiB. */
+  connectionQueueBytes?: number | undefined;
+  /** Bytes of messages that may wait for a client thread that is busy, per lane; more are refused. Default 16 MiB. */
+  messageQueueBytes?: number | undefined;
+  /** The lane's worker file, when it does not lie where the package put it (bundles). */
+  worker?: URL | string | undefined;
+}
+
+export interface ResolvedOptions {
+  host: LaneHostKind;
+  lanes: number;
+  bindAddress: string;
+  port: number;
+  mux: MuxConfig;
+  heartbeatIntervalMs: number;
+  callTimeoutMs: number;
+  connectTimeoutMs: number;
+  ringBytes: number;
+  maxStreams: number;
+  maxInboundConnections: number;
+  connectionQueueBytes: number;
+  messageQueueBytes: number;
+  worker: URL | string | undefined;
+}
+
+const HOSTS: readonly LaneHostKind[] = ['piscina', 'inline', 'worker'];
+const MIB = 1024 * 1024;
+const MAX_PORT = 65_535;
+const MAX_TIME_MS = 2 ** 31 - 1;
+const MAX_BYTES = 2 ** 31 - 1;
+const ROW_GRAIN = 1024;
+const DEFAULT_MAX_STREAMS = 16_384;
+const DEFAULT_HEARTBEAT_MS = 5_000;
+
+const KNOWN: ReadonlySet<string> = new Set([
+  'host',
+  'lanes',
+  'bindAddress',
+  'port',
+  'flushPolicy',
+  'mux',
+  'heartbeatIntervalMs',
+  'callTimeoutMs',
+  'connectTimeoutMs',
+  'ringBytes',
+  'maxStreams',
+  'maxInboundConnections',
+  'connectionQueueBytes',
+  'messageQueueBytes',
+  'worker',
+]);
+
+const KNOWN_MUX: ReadonlySet<string> = new Set([
+  'initialCredit',
+  'slotByteBudget',
+  'peerByteBudget',
+  'maxBatchBytes',
+  'creditSweepIntervalMs',
+  'drainVisitFloorMs',
+  'replyLingerMs',
+  'batcherIdleTtlMs',
+] satisfies (keyof MuxOptions)[]);
+
+/** @throws VeloError `ERR_INVALID_ARGUMENT`; the message names the field. */
+export function resolveOptions(options: VeloOptions): ResolvedOptions {
+  checkFields('', options, KNOWN);
+  checkFields('mux', options.mux ?? {}, KNOWN_MUX);
+  const host = options.host ?? 'piscina';
+  if (!HOSTS.includes(host)) throw invalid('host', host, `one of ${HOSTS.join(', ')}`);
+  const bindAddress = options.bindAddress ?? '127.0.0.1';
+  if (typeof bindAddress !== 'string' || bindAddress === '') throw invalid('bindAddress', bindAddress, 'an address');
+  const resolved: ResolvedOptions = {
+    host,
+    bindAddress,
+    lanes: integer('lanes', options.lanes, 1, 1, MAX_LANES),
+    port: integer('port', options.port, 0, 0, MAX_PORT),
+    mux: resolveMuxConfig({ ...options.mux, flushPolicy: options.flushPolicy }),
+    heartbeatIntervalMs: heartbeatInterval(options.heartbeatIntervalMs, DEFAULT_HEARTBEAT_MS),
+    callTimeoutMs: integer('callTimeoutMs', options.callTimeoutMs, 30_000, 1, MAX_TIME_MS),
+    connectTimeoutMs: integer('connectTimeoutMs', options.connectTimeoutMs, 5_000, 1, MAX_TIME_MS),
+    ringBytes: integer('ringBytes', options.ringBytes, DEFAULT_RING_BYTES, 1, MAX_BYTES),
+    maxStreams: integer('maxStreams', options.maxStreams, DEFAULT_MAX_STREAMS, 1, MAX_ROWS),
+    maxInboundConnections: integer('maxInboundConnections', options.maxInboundConnections, 1_024, 1, MAX_BYTES),
+    connectionQueueBytes: integer('connectionQueueBytes', options.connectionQueueBytes, 8 * MIB, 1, MAX_BYTES),
+    messageQueueBytes: integer('messageQueueBytes', options.messageQueueBytes, 16 * MIB, 0, MAX_BYTES),
+    worker: options.worker,
+  };
+  checkPlaneSizes({ ringBytes: resolved.ringBytes, rows: rowsFor(resolved.maxStreams) });
+  return resolved;
+}
+
+/** An option that is misspelt must not be taken for its default. */
+function checkFields(group: string, given: object, known: ReadonlySet<string>): void {
+  if (typeof given !== 'object') throw invalid(group, given, 'an object');
+  for (const field of Object.keys(given)) {
+    if (known.has(field)) continue;
+    throw new VeloError('ERR_INVALID_ARGUMENT', `there is no option "${group === '' ? field : `${group}.${field}`}"`);
+  }
+}
+
+/** A heartbeat interval, of a node or of one anchor. */
+export function heartbeatInterval(given: number | undefined, fallback: number): number {
+  return integer('heartbeatIntervalMs', given, fallback, 1, MAX_TIME_MS);
+}
+
+/** Rows to lay out for a number of streams. */
+export function rowsFor(maxStreams: number): number {
+  return Math.ceil(maxStreams / ROW_GRAIN) * ROW_GRAIN;
+}
+
+function integer(field: string, given: number | undefined, fallback: number, low: number, high: number): number {
+  const value = given ?? fallback;
+  if (!Number.isInteger(value) || value < low || value > high)
+    throw invalid(field, value, `an integer from ${low} to ${high}`);
+  return value;
+}
+
+function invalid(field: string, value: unknown, expected: string): VeloError {
+  return new VeloError('ERR_INVALID_ARGUMENT', `${field} = ${String(value)}: expected ${expected}`);
+}
