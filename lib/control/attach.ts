@@ -41,13 +41,17 @@ export class Attacher {
   async attach(handle: StreamAnchorHandle, options: AttachOptions): Promise<SenderCore> {
     if (handle.kind === 'mpsc') throw new VeloError('ERR_WRONG_HANDLE_KIND', `${handle} is an MPSC anchor`);
     const { signal } = options;
-    if (signal?.aborted) throw new VeloError('ERR_ABORTED', 'attach was aborted', { cause: signal.reason });
+    if (signal?.aborted) throw aborted(signal);
     const peer = this.peers.resolve(handle.worker);
-    await this.messenger.introduce(peer);
-    const core = new SenderCore(this.plane);
-    const attaching = this.negotiate(handle, peer, core, options.key);
+    const attaching = this.begin(handle, peer, options);
     if (signal === undefined) return await attaching;
     return await abortable(attaching, signal);
+  }
+
+  private async begin(handle: StreamAnchorHandle, peer: Peer, { key, signal }: AttachOptions): Promise<SenderCore> {
+    await this.messenger.introduce(peer);
+    if (signal?.aborted) throw aborted(signal);
+    return await this.negotiate(handle, peer, new SenderCore(this.plane), key);
   }
 
   private async negotiate(
@@ -106,13 +110,17 @@ export class Attacher {
   }
 }
 
+function aborted(signal: AbortSignal): VeloError {
+  return new VeloError('ERR_ABORTED', 'attach was aborted', { cause: signal.reason });
+}
+
 /** An abort gives up waiting. The attach goes on behind it: if it succeeds, its stream ends as dropped at once. */
 function abortable(attaching: Promise<SenderCore>, signal: AbortSignal): Promise<SenderCore> {
   return new Promise((resolve, reject) => {
     let given = false;
     const onAbort = () => {
       given = true;
-      reject(new VeloError('ERR_ABORTED', 'attach was aborted', { cause: signal.reason }));
+      reject(aborted(signal));
     };
     signal.addEventListener('abort', onAbort, { once: true });
     attaching.then(

@@ -1,6 +1,7 @@
 // Messages of this thread to peers, and the calls among them that wait for an answer. It builds frames, hands them to lane 0,
 // and ends every call: by its answer, by its own timeout, by an abort, or by an error with a code.
 
+import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
 import type { ClientPlane } from '../lanes/client-plane.js';
 import { CMD_FRAME, writeU32 } from '../lanes/commands.js';
@@ -19,6 +20,8 @@ import type { Peer } from './peer-book.js';
 const MESSENGER_LANE = 0;
 const PEER_BYTES = 4;
 const NO_MAP = new Uint8Array(0);
+/** A timer takes no more. */
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
 export interface SendOptions {
   /** Header map of the message, strings only. */
@@ -77,6 +80,7 @@ export class Calls {
   ): Promise<Uint8Array> {
     const { signal, timeoutMs = this.timeoutMs } = options;
     if (signal?.aborted) return Promise.reject(aborted(handler, signal));
+    if (!(timeoutMs >= 0 && timeoutMs <= MAX_TIMEOUT_MS)) return Promise.reject(badTimeout(timeoutMs));
     return new Promise((resolve, reject) => {
       const call: PendingCall = { peer, handler, resolve, reject, timer: undefined, unlisten: () => {} };
       const slot = this.table.allocate(call);
@@ -92,19 +96,38 @@ export class Calls {
         reject(error);
         return;
       }
-      call.timer = setTimeout(
-        () =>
-          give(
-            new VeloError('ERR_TIMEOUT', `no answer from ${peer.info.instanceId} to '${handler}' in ${timeoutMs} ms`),
-          ),
-        timeoutMs,
-      );
+      call.timer = setTimeout(() => give(timedOut(peer, handler, timeoutMs)), timeoutMs);
       if (signal !== undefined) {
         const onAbort = () => give(aborted(handler, signal));
         signal.addEventListener('abort', onAbort, { once: true });
         call.unlisten = () => signal.removeEventListener('abort', onAbort);
       }
     });
+  }
+
+  /**
+   * Waits for what a call needs before it can be made, no longer than the call would wait itself; what is waited for goes on.
+   * Resolves with the options that are left for the call.
+   */
+  async prepare(peer: Peer, handler: string, options: CallOptions, needed: () => Promise<void>): Promise<CallOptions> {
+    const { signal, timeoutMs = this.timeoutMs } = options;
+    if (signal?.aborted) throw aborted(handler, signal);
+    if (!(timeoutMs >= 0 && timeoutMs <= MAX_TIMEOUT_MS)) throw badTimeout(timeoutMs);
+    const started = performance.now();
+    let giveUp = (): void => {};
+    let timer: NodeJS.Timeout | undefined;
+    try {
+      await new Promise<void>((resolve, reject) => {
+        giveUp = () => reject(aborted(handler, signal!));
+        signal?.addEventListener('abort', giveUp, { once: true });
+        timer = setTimeout(() => reject(timedOut(peer, handler, timeoutMs)), timeoutMs);
+        needed().then(resolve, reject);
+      });
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', giveUp);
+    }
+    return { ...options, timeoutMs: Math.max(0, timeoutMs - (performance.now() - started)) };
   }
 
   /** Sends a message that nobody answers. Resolves when the connection admitted it, which says nothing about the peer. */
@@ -253,6 +276,17 @@ export class Calls {
 
 function aborted(handler: string, signal: AbortSignal): VeloError {
   return new VeloError('ERR_ABORTED', `'${handler}' was aborted`, { cause: signal.reason });
+}
+
+function timedOut(peer: Peer, handler: string, timeoutMs: number): VeloError {
+  return new VeloError('ERR_TIMEOUT', `no answer from ${peer.info.instanceId} to '${handler}' in ${timeoutMs} ms`);
+}
+
+function badTimeout(timeoutMs: number): VeloError {
+  return new VeloError(
+    'ERR_INVALID_ARGUMENT',
+    `timeoutMs = ${timeoutMs}: expected milliseconds from 0 to ${MAX_TIMEOUT_MS}`,
+  );
 }
 
 function refusal(call: PendingCall, text: string): VeloError {

@@ -159,10 +159,11 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
     target: PeerTarget,
     handler: string,
     payload: Uint8Array = NO_BYTES,
-    options?: SendOptions,
+    options: SendOptions = {},
   ): Promise<void> {
     const peer = this.target(target, handler);
-    if (!this.ready(peer, handler)) await this.requireHandler(peer, handler);
+    if (!this.ready(peer, handler))
+      await this.calls.prepare(peer, handler, options, () => this.requireHandler(peer, handler));
     await this.calls.fire(peer, handler, payload, options);
   }
 
@@ -194,11 +195,13 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
     handler: string,
     responseType: number,
     payload: Uint8Array,
-    options: CallOptions | undefined,
+    options: CallOptions = {},
   ): Promise<Uint8Array> {
     const peer = this.target(target, handler);
-    if (!this.ready(peer, handler)) await this.requireHandler(peer, handler);
-    return this.calls.call(peer, handler, responseType, payload, options);
+    const left = this.ready(peer, handler)
+      ? options
+      : await this.calls.prepare(peer, handler, options, () => this.requireHandler(peer, handler));
+    return this.calls.call(peer, handler, responseType, payload, left);
   }
 
   private target(target: PeerTarget, handler: string): Peer {

@@ -14,8 +14,8 @@ const MAX_PEERS = 4096;
 export interface Peer {
   /** Number of the peer between this thread and its lanes. */
   readonly number: number;
-  readonly info: PeerInfo;
-  readonly route: PeerRoute;
+  info: PeerInfo;
+  route: PeerRoute;
   /** The peer has registered us: it can send replies. */
   knowsUs: boolean;
   /** Handler names the peer serves, once it said so. */
@@ -78,17 +78,23 @@ export class PeerBook {
       throw new VeloError('ERR_INVALID_ARGUMENT', `peer ${info.instanceId} is this node itself`);
     const route = routeOf(info);
     const known = this.byWorker.get(info.workerId);
-    if (known === undefined && this.byWorker.size >= MAX_PEERS)
-      throw new VeloError('ERR_LIMIT', `this node already knows ${MAX_PEERS} peers`);
+    if (known !== undefined) {
+      if (sameRoute(known.route, route)) return known;
+      // The same object: a hello under way ends for it.
+      known.info = info;
+      known.route = route;
+      this.announce(known);
+      return known;
+    }
+    if (this.byWorker.size >= MAX_PEERS) throw new VeloError('ERR_LIMIT', `this node already knows ${MAX_PEERS} peers`);
     const peer: Peer = {
-      number: known?.number ?? this.byWorker.size,
+      number: this.byWorker.size,
       info,
       route,
-      knowsUs: known?.knowsUs ?? false,
-      handlers: known?.handlers,
-      hello: known?.hello,
+      knowsUs: false,
+      handlers: undefined,
+      hello: undefined,
     };
-    if (known !== undefined && sameRoute(known.route, route)) return known;
     this.byWorker.set(info.workerId, peer);
     this.byInstance.set(info.instanceId, peer);
     this.announce(peer);

@@ -28,6 +28,8 @@ export class SenderCore implements SenderEnd {
   /** Records put into the ring, modulo 2^32. */
   sent = 0;
   private pulledSeen = 0;
+  /** The lane was told that room is wanted, and has not given any since. */
+  private roomAsked = false;
   /** Records that may stand between this sender and its batcher: C+1. */
   private depth = 0;
   private ending = ENDING_NONE;
@@ -134,7 +136,17 @@ export class SenderCore implements SenderEnd {
   hasRoom(): boolean {
     if (((this.sent - this.pulledSeen) | 0) < this.depth) return true;
     this.pulledSeen = this.plane.rows.senders.pulled(this.row.row);
-    return ((this.sent - this.pulledSeen) | 0) < this.depth;
+    if (((this.sent - this.pulledSeen) | 0) < this.depth) {
+      this.roomAsked = false;
+      return true;
+    }
+    // A lane says what it pulled when it is asked, or has pulled much. A loop that tries again and again, and never waits, must ask
+    // too, or it would never see the room it has.
+    if (!this.roomAsked) {
+      this.roomAsked = true;
+      this.plane.awaitSender(this.row.row);
+    }
+    return false;
   }
 
   /** Blocks the thread until there may be room or the stream is over, for at most `timeoutMs`. */

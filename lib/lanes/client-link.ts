@@ -101,9 +101,18 @@ export class ClientLink {
       const stream = senders[egress.tag];
       // A slot that the peer closed: what its sender had already written is discarded.
       if (stream === undefined) continue;
-      stream.batcher.accept(stream.slot, bytes, egress.offset, egress.length);
-      this.accepted(stream);
+      this.accept(stream, bytes, egress.offset, egress.length);
     }
+  }
+
+  private accept(stream: EgressStream, bytes: Uint8Array, offset: number, length: number): void {
+    try {
+      stream.batcher.accept(stream.slot, bytes, offset, length);
+    } catch (error) {
+      // The batcher has closed that slot, and its sender will hear; the lane and every other stream go on.
+      if (!VeloError.is(error)) throw error;
+    }
+    this.accepted(stream);
   }
 
   private accepted(stream: EgressStream): void {
@@ -185,8 +194,7 @@ export class ClientLink {
       case CMD_DATA: {
         const stream = this.senders[tag];
         if (stream === undefined) return;
-        stream.batcher.accept(stream.slot, bytes, offset, length);
-        this.accepted(stream);
+        this.accept(stream, bytes, offset, length);
         return;
       }
       case CMD_OPEN:

@@ -1,6 +1,8 @@
 // The one door to shared memory. Every structure of the plane goes through these methods and through nothing else, so that
 // the very functions that ship can be run by an interleaving explorer that answers each access itself.
 
+import { copyBytes } from '../wire/bytes.js';
+
 /**
  * A region of shared memory, addressed in 32-bit words (atomics and plain words) and in bytes (record bodies).
  * Words are signed 32-bit; free-running counters are compared by subtraction (`(a - b) | 0`).
@@ -25,37 +27,6 @@ export interface Memory {
   write(word: number, value: number): void;
   copyIn(byteOffset: number, source: Uint8Array, sourceOffset: number, length: number): void;
   copyOut(byteOffset: number, target: Uint8Array, targetOffset: number, length: number): void;
-}
-
-/** Up to this length eight bytes a turn beat `set(subarray)`, which allocates a view (34 bytes: 36 ns against 70). */
-const LOOP_COPY_MAX = 64;
-
-/** Copies bytes without allocating for short records. */
-export function copyBytes(
-  source: Uint8Array,
-  sourceOffset: number,
-  target: Uint8Array,
-  targetOffset: number,
-  length: number,
-): void {
-  if (length > LOOP_COPY_MAX) {
-    target.set(source.subarray(sourceOffset, sourceOffset + length), targetOffset);
-    return;
-  }
-  let i = 0;
-  for (; i + 8 <= length; i += 8) {
-    const to = targetOffset + i;
-    const from = sourceOffset + i;
-    target[to] = source[from]!;
-    target[to + 1] = source[from + 1]!;
-    target[to + 2] = source[from + 2]!;
-    target[to + 3] = source[from + 3]!;
-    target[to + 4] = source[from + 4]!;
-    target[to + 5] = source[from + 5]!;
-    target[to + 6] = source[from + 6]!;
-    target[to + 7] = source[from + 7]!;
-  }
-  for (; i < length; i++) target[targetOffset + i] = source[sourceOffset + i]!;
 }
 
 /** `Memory` over a SharedArrayBuffer: what ships. */
@@ -102,9 +73,9 @@ export class SharedMemory implements Memory {
     this.words[word] = value;
   }
   copyIn(byteOffset: number, source: Uint8Array, sourceOffset: number, length: number): void {
-    copyBytes(source, sourceOffset, this.bytes, byteOffset, length);
+    copyBytes(this.bytes, byteOffset, source, sourceOffset, length);
   }
   copyOut(byteOffset: number, target: Uint8Array, targetOffset: number, length: number): void {
-    copyBytes(this.bytes, byteOffset, target, targetOffset, length);
+    copyBytes(target, targetOffset, this.bytes, byteOffset, length);
   }
 }

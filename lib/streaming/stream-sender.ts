@@ -113,7 +113,7 @@ export class StreamSender<T> implements AsyncDisposable {
     const until = Date.now() + timeoutMs;
     while (!this.outlet.trySend(item)) {
       const left = until - Date.now();
-      if (left <= 0) throw new VeloError('ERR_TIMEOUT', `no room to send in ${timeoutMs} ms`);
+      if (!(left > 0)) throw new VeloError('ERR_TIMEOUT', `no room to send in ${timeoutMs} ms`);
       this.outlet.block(left);
     }
   }

@@ -86,13 +86,18 @@ export function copyBytes(
   length: number,
 ): void {
   if (length <= COPY_LOOP_MAX_BYTES) {
-    const unrolled = length & ~3;
     let i = 0;
-    for (; i < unrolled; i += 4) {
-      target[targetOffset + i] = source[sourceOffset + i]!;
-      target[targetOffset + i + 1] = source[sourceOffset + i + 1]!;
-      target[targetOffset + i + 2] = source[sourceOffset + i + 2]!;
-      target[targetOffset + i + 3] = source[sourceOffset + i + 3]!;
+    for (; i + 8 <= length; i += 8) {
+      const to = targetOffset + i;
+      const from = sourceOffset + i;
+      target[to] = source[from]!;
+      target[to + 1] = source[from + 1]!;
+      target[to + 2] = source[from + 2]!;
+      target[to + 3] = source[from + 3]!;
+      target[to + 4] = source[from + 4]!;
+      target[to + 5] = source[from + 5]!;
+      target[to + 6] = source[from + 6]!;
+      target[to + 7] = source[from + 7]!;
     }
     for (; i < length; i++) target[targetOffset + i] = source[sourceOffset + i]!;
     return;

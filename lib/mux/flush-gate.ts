@@ -1,0 +1,112 @@
+// Decides when a batch is due (streaming specification §7.20). Owns the conditions and their deadlines; it must never
+// touch a batch, and it reads the time only for a condition that needs it.
+//
+// A condition is a reason in shouldFlush and, when it waits for a time, a term in deadline. A clamp is no condition:
+// whoever stages writes a full batch at once and says so with cleared(); a kick that is set survives it.
+
+import type { FlushPolicy } from './mux-config.js';
+
+/** The clock of the gate's owner, in milliseconds. */
+export interface GateClock {
+  now(): number;
+}
+
+/**
+ * | policy                  | data alone            | replies alone        | close, terminal, open, lifecycle | kick |
+ * |-------------------------|-----------------------|----------------------|----------------------------------|------|
+ * | auto, on admission      | end of the wake       | after the reply window | end of the wake                | now  |
+ * | auto, linger w          | w after the oldest    | the earlier of the two | end of the wake                | now  |
+ * | auto, neither; manual   | kick, clamp, reply window | after the reply window | end of the wake            | now  |
+ */
+export class FlushGate {
+  /** Records in the open batch. */
+  staged = 0;
+
+  private readonly clock: GateClock;
+  private readonly onAdmission: boolean;
+  /** Window from the oldest record; −1: none. */
+  private readonly lingerMs: number;
+  private readonly replyLingerMs: number;
+
+  private urgent = false;
+  private kicked = false;
+  private nonReply = false;
+  /** Time of the oldest record; kept only under a linger window. */
+  private oldest = Number.POSITIVE_INFINITY;
+  /** Time of the first credit reply. Its window belongs to it: records that join later do not move it. */
+  private replySince = Number.POSITIVE_INFINITY;
+
+  constructor(policy: FlushPolicy, replyLingerMs: number, clock: GateClock) {
+    this.clock = clock;
+    this.replyLingerMs = replyLingerMs;
+    this.onAdmission = policy.kind === 'auto' && policy.onAdmission;
+    this.lingerMs = policy.kind === 'auto' && policy.maxLingerMs !== undefined ? policy.maxLingerMs : -1;
+  }
+
+  /** One data record joined the batch. */
+  stage(): void {
+    if (this.staged === 0 && this.lingerMs >= 0) this.oldest = this.clock.now();
+    this.nonReply = true;
+    this.staged += 1;
+  }
+
+  /** `records` that carry liveness joined: a close, a terminal with its close, a lifecycle record. */
+  stageUrgent(records: number): void {
+    this.stage();
+    this.staged += records - 1;
+    this.urgent = true;
+  }
+
+  /** One credit reply joined. */
+  stageReply(): void {
+    const first = this.staged === 0;
+    this.staged += 1;
+    if (this.replySince !== Number.POSITIVE_INFINITY) return;
+    const now = this.clock.now();
+    this.replySince = now;
+    if (first && this.lingerMs >= 0) this.oldest = now;
+  }
+
+  /**
+   * What was staged last must not wait longer than a reply would, whatever the policy. Nothing when nothing is staged.
+   */
+  limitWait(): void {
+    if (this.staged > 0 && this.replySince === Number.POSITIVE_INFINITY) this.replySince = this.clock.now();
+  }
+
+  /** The application asked for a write. A thousand kicks are one. */
+  kick(): void {
+    this.kicked = true;
+  }
+
+  /** True once per kick. */
+  takeKick(): boolean {
+    const kicked = this.kicked;
+    this.kicked = false;
+    return kicked;
+  }
+
+  /** The batch was handed over or thrown away. A kick stays: it speaks of the whole wake. */
+  cleared(): void {
+    this.staged = 0;
+    this.urgent = false;
+    this.nonReply = false;
+    this.oldest = Number.POSITIVE_INFINITY;
+    this.replySince = Number.POSITIVE_INFINITY;
+  }
+
+  /** True when the open batch is due at the end of this wake. An empty batch never is. */
+  shouldFlush(): boolean {
+    if (this.staged === 0) return false;
+    if (this.urgent || (this.onAdmission && this.nonReply)) return true;
+    const deadline = this.deadline();
+    return deadline !== Number.POSITIVE_INFINITY && this.clock.now() >= deadline;
+  }
+
+  /** When to look again if nothing happens before; Infinity: never. */
+  deadline(): number {
+    const reply = this.replySince + this.replyLingerMs;
+    if (this.lingerMs < 0) return reply;
+    return Math.min(reply, this.oldest + this.lingerMs);
+  }
+}

@@ -1,0 +1,50 @@
+// Records of one slot that arrived ahead of their turn. Owns their bytes and both byte charges (slot and peer); it must
+// never deliver anything. Rare by construction: batches of a lane keep their order, only a record that travelled beside
+// them leaves a gap.
+
+import { ByteBudget, reserveBoth } from './byte-budget.js';
+import type { ByteReservation } from './ingress-types.js';
+
+export class IngressHold {
+  private readonly records = new Map<number, Uint8Array>();
+  private readonly slotBudget: ByteBudget;
+  private readonly peerBudget: ByteReservation;
+
+  constructor(slotByteBudget: number, peerBudget: ByteReservation) {
+    this.slotBudget = new ByteBudget(slotByteBudget);
+    this.peerBudget = peerBudget;
+  }
+
+  /** Records that wait. */
+  get size(): number {
+    return this.records.size;
+  }
+
+  has(frameSeq: number): boolean {
+    return this.records.has(frameSeq);
+  }
+
+  /** Keeps a copy. False when one of the budgets has no room; then nothing changed. */
+  add(frameSeq: number, src: Uint8Array, off: number, len: number): boolean {
+    if (!reserveBoth(this.slotBudget, this.peerBudget, len)) return false;
+    this.records.set(frameSeq, src.slice(off, off + len));
+    return true;
+  }
+
+  /** Removes and returns the record of `frameSeq`; its bytes are no longer charged. */
+  take(frameSeq: number): Uint8Array | undefined {
+    const bytes = this.records.get(frameSeq);
+    if (bytes === undefined) return undefined;
+    this.records.delete(frameSeq);
+    this.slotBudget.release(bytes.length);
+    this.peerBudget.release(bytes.length);
+    return bytes;
+  }
+
+  /** Drops everything and gives the charges back. */
+  clear(): void {
+    this.peerBudget.release(this.slotBudget.used);
+    this.slotBudget.release(this.slotBudget.used);
+    this.records.clear();
+  }
+}

@@ -1,0 +1,393 @@
+// The egress of one (peer, lane): slots of ours in, batches out. Owns the order of things in a wake (opens, replies,
+// control, slots, flush) and the life of the epoch; it must never read a clock, a socket or a ring: a lane drives it
+// and carries out what it asks.
+//
+// A wake is whatever the lane does in one turn: `accept`, `terminal`, posts to `control`, … then `run` at a published
+// tail. A parked batcher (its last batch waits for admission) takes nothing from any inlet and submits nothing; what
+// arrives stands, bounded, until the answer.
+
+import { VeloError } from '../errors.js';
+import { RECORD_HEADER_LEN } from '../wire/batch.js';
+import { MAX_U32 } from '../wire/bytes.js';
+import type { BatchManifest } from './batch-manifest.js';
+import { BatchWriter, BLOCKED, OPEN_SLOT_RECORD_LEN, type WriterEvents } from './batch-writer.js';
+import { ControlInbox, type ControlListener } from './batcher-control.js';
+import type { BatcherPort, ControlSink, Runnable, SlotOwner } from './batcher-types.js';
+import { type EgressSlot, INLET_LIVE, SLOT_CLOSED, SLOT_OPEN, SLOT_QUEUED } from './egress-slot.js';
+import { FlushGate } from './flush-gate.js';
+import { DEFAULT_SLOT_BYTE_BUDGET, type MuxConfig, OPEN_QUEUE_LIMIT } from './mux-config.js';
+import type { MuxMetrics } from './mux-metrics.js';
+import { ReadyList } from './ready-list.js';
+import { ReplyStage } from './reply-stage.js';
+import { SlotEmitter } from './slot-emitter.js';
+import { SlotLife } from './slot-life.js';
+import { isTerminal } from './terminal-test.js';
+import {
+  countWake,
+  WAKE_CONTROL,
+  WAKE_FRAME,
+  WAKE_INLET_CLOSED,
+  WAKE_LINGER,
+  WAKE_NONE,
+  WAKE_OPEN,
+  type WakeSource,
+} from './wake-source.js';
+
+export interface PeerBatcherOptions {
+  /** Names the peer in errors. */
+  readonly peerLabel: string;
+  readonly lane: number;
+  readonly config: MuxConfig;
+  readonly port: BatcherPort;
+  readonly metrics: MuxMetrics;
+}
+
+export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
+  readonly lane: number;
+  /** Where ingress and the lane post control and replies. */
+  readonly control: ControlSink;
+  /** Sweep ticks since the last activity; see {@link ageTick}. */
+  idleTicks = 0;
+
+  private readonly label: string;
+  private readonly port: BatcherPort;
+  private readonly metrics: MuxMetrics;
+  private readonly sweepIntervalMs: number;
+  private readonly gate: FlushGate;
+  private readonly writer: BatchWriter;
+  private readonly life: SlotLife;
+  private readonly inbox: ControlInbox;
+  private readonly replies: ReplyStage;
+  private readonly ready = new ReadyList();
+  private readonly emitter: SlotEmitter;
+  private readonly openQueue: EgressSlot[] = [];
+
+  /** `schedule` was called and `run` did not come yet. */
+  private scheduled = false;
+  private wake: WakeSource = WAKE_NONE;
+  /** When to try again with replies that a refused batch left behind. */
+  private retryAt = Number.POSITIVE_INFINITY;
+  /** The last drain stopped on its way to the slots: the next one begins with them. */
+  private slotsFirst = false;
+  private over = false;
+
+  constructor(options: PeerBatcherOptions) {
+    const { peerLabel, lane, config, port, metrics } = options;
+    this.lane = lane;
+    this.label = `peer ${peerLabel} lane ${lane}`;
+    this.port = port;
+    this.metrics = metrics;
+    this.sweepIntervalMs = config.creditSweepIntervalMs;
+    this.life = new SlotLife(metrics, this.label);
+    this.gate = new FlushGate(config.flushPolicy, config.replyLingerMs, port);
+    this.writer = new BatchWriter(port, this.gate, metrics, this, config.maxBatchBytes, lane);
+    this.inbox = new ControlInbox(this.life.table, metrics, this);
+    this.control = this.inbox;
+    this.replies = new ReplyStage(this.writer, this.gate, metrics);
+    this.emitter = new SlotEmitter(this.writer, this.gate, metrics, this.ready, this.life, this.label);
+    this.writer.startEpoch();
+  }
+
+  /** Slots of ours that are not over. */
+  get liveSlots(): number {
+    return this.life.table.live;
+  }
+
+  /** A batch waits for admission. */
+  get parked(): boolean {
+    return this.writer.parked;
+  }
+
+  /** `shutdown` was called. */
+  get closed(): boolean {
+    return this.over;
+  }
+
+  /** The epoch the next batch carries. */
+  get epoch(): number {
+    return this.writer.epoch;
+  }
+
+  /** Records in the open batch. */
+  get staged(): number {
+    return this.gate.staged;
+  }
+
+  /** Nothing is live, staged, owed or on its way: evicting the batcher now loses nothing. */
+  get idle(): boolean {
+    return this.life.table.live === 0 && !this.scheduled && this.nothingToWrite;
+  }
+
+  /**
+   * Opens a slot: what is staged goes first, then OpenSlot alone in its own batch. While parked the open waits in line.
+   * Records given to the slot before `owner.opened` stay in order behind it.
+   *
+   * @throws VeloError `ERR_CLOSED` after shutdown, `ERR_LIMIT` when too many opens wait, `ERR_SLOTS_EXHAUSTED` when no
+   * index is free.
+   */
+  open(
+    owner: SlotOwner,
+    anchorHi: number,
+    anchorLo: number,
+    sessionHi: number,
+    sessionLo: number,
+    credit: number,
+    byteBudget: number,
+  ): EgressSlot {
+    if (this.over) throw new VeloError('ERR_CLOSED', `${this.label}: the batcher is shut down`);
+    if (this.openQueue.length >= OPEN_QUEUE_LIMIT) {
+      throw new VeloError('ERR_LIMIT', `${this.label}: ${OPEN_QUEUE_LIMIT} opens wait for a congested peer`);
+    }
+    const budget = byteBudget > 0 ? byteBudget : DEFAULT_SLOT_BYTE_BUDGET;
+    const terms = { anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget: budget };
+    const slot = this.life.start(owner, terms);
+    this.noteWake(WAKE_OPEN);
+    this.openQueue.push(slot);
+    this.pumpOpens();
+    return slot;
+  }
+
+  /**
+   * One frame from the sender's ring. Bytes are copied. It joins the open batch, waits for credit in the withheld
+   * queue, or stands in the inlet while the batcher is parked or the slot paused; `slot.pulledTotal` moves unless it
+   * stands. A frame for a slot that is over is dropped.
+   *
+   * @throws VeloError `ERR_INTERNAL` when more than C+1 records would stand (the client does not count),
+   *   `ERR_FRAME_TOO_LARGE` when no message carries the frame. Both end the slot: the peer hears PeerGone.
+   */
+  accept(slot: EgressSlot, src: Uint8Array, off: number, len: number): void {
+    const writer = this.writer;
+    const need = RECORD_HEADER_LEN + len;
+    // One open batch implies not parked: a parked batcher has none, and no room.
+    if (slot.direct && need <= writer.room && slot.credit !== 0 && !isTerminal(src, off, len)) {
+      slot.credit -= 1;
+      const seq = slot.nextSeq;
+      writer.data(slot.id, seq, src, off, len);
+      if (seq < MAX_U32) slot.nextSeq = seq + 1;
+      slot.pulledTotal = (slot.pulledTotal + 1) >>> 0;
+      this.gate.stage();
+      this.metrics.stagedRecords += 1;
+      if (!this.scheduled || this.wake === WAKE_NONE) this.noteWake(WAKE_FRAME);
+    } else {
+      // The wake first: what follows may throw, and has then staged a close.
+      this.noteWake(WAKE_FRAME);
+      this.emitter.accept(slot, src, off, len);
+    }
+  }
+
+  /**
+   * The stream's last frame, after everything accepted. Keep the bytes unchanged until `closed`. Ignored when the inlet
+   * has ended.
+   */
+  terminal(slot: EgressSlot, bytes: Uint8Array): void {
+    if (slot.state === SLOT_CLOSED || slot.inletState !== INLET_LIVE) return;
+    this.noteWake(WAKE_FRAME);
+    this.emitter.endInlet(slot, bytes);
+  }
+
+  /**
+   * A heartbeat the lane makes for the slot: a data record like any other, but its batch goes within the reply linger
+   * under every policy, or a manual producer that pauses would look dead. Dropped (false) when it could not go now: a
+   * sender without credit is not suspected, and one with records in front of it will be heard through those.
+   */
+  heartbeat(slot: EgressSlot): boolean {
+    if (!slot.direct || this.writer.parked || slot.credit === 0) return false;
+    this.noteWake(WAKE_LINGER);
+    return this.emitter.emitHeartbeat(slot);
+  }
+
+  /** The sender is gone without a terminal: CloseSlot{PeerGone} after everything accepted. */
+  inletClosed(slot: EgressSlot): void {
+    if (slot.state === SLOT_CLOSED || slot.inletState !== INLET_LIVE) return;
+    this.noteWake(WAKE_INLET_CLOSED);
+    this.emitter.endInlet(slot, undefined);
+  }
+
+  /** Nothing more of this stream is wanted: what it still has is dropped, and CloseSlot{PeerGone} goes. */
+  abandon(slot: EgressSlot): void {
+    if (slot.state === SLOT_CLOSED) return;
+    this.noteWake(WAKE_INLET_CLOSED);
+    if (slot.state === SLOT_QUEUED) this.life.close(slot, 'abandoned');
+    else this.emitter.dropQueued(slot);
+  }
+
+  /**
+   * The application's flush: everything staged and everything that stands goes now, as one batch but for clamps. While
+   * parked it is remembered once.
+   */
+  kick(): void {
+    if (this.over || this.nothingToWrite) return;
+    this.gate.kick();
+    if (this.writer.parked) return;
+    if (this.wake === WAKE_NONE) this.wake = WAKE_CONTROL;
+    this.turn();
+  }
+
+  /**
+   * The end of a wake: drains what stands and writes the batch if it is due. Also called when `deadline` has passed.
+   * While parked it only applies what the peer says about our slots: a producer must hear a cancel from a congested
+   * peer.
+   */
+  run(): void {
+    const called = this.scheduled;
+    this.scheduled = false;
+    if (this.over) return;
+    if (this.writer.parked) {
+      this.inbox.applyOwn(this.applyControl);
+      return;
+    }
+    if (!called && this.wake === WAKE_NONE && (this.gate.shouldFlush() || this.port.now() >= this.retryAt))
+      this.wake = WAKE_LINGER;
+    this.turn();
+  }
+
+  /**
+   * When `run` must be called even if nothing happens before; Infinity: never. Read it after every call into the
+   * batcher of a turn.
+   */
+  deadline(): number {
+    if (this.over || this.writer.parked) return Number.POSITIVE_INFINITY;
+    return Math.min(this.gate.deadline(), this.retryAt);
+  }
+
+  /** The transport's answer to the batch that `submit` left PENDING. Refused: the epoch is over. */
+  admission(ok: boolean): void {
+    this.writer.admission(ok);
+    // After a refusal only replies can be left, and those wait for `retryAt`; opens stand if the epoch had ended before
+    // the answer.
+    if (!this.over && (ok || this.openQueue.length > 0)) this.scheduleRun();
+  }
+
+  /**
+   * The peer's view of this (peer, lane) is void: every live slot closes, the open batch is thrown away, batches start
+   * again at 0 in a new epoch. Nothing is sent. Replies of the thrown-away batch wait for the next one. `reason` goes
+   * nowhere but into the error of a bug.
+   */
+  epochDeath(reason: string): void {
+    if (this.over) return;
+    this.endEpoch(reason);
+    if (this.inbox.owesReplies && !this.writer.parked) this.scheduleRun();
+  }
+
+  /**
+   * Writes what it may, then closes everything for good. Replies posted before this call leave with the last batch
+   * unless the peer is congested.
+   */
+  shutdown(): void {
+    if (this.over) return;
+    if (!this.writer.parked && this.drain() && this.gate.staged > 0) this.writer.flush();
+    if (this.life.table.live > 0 || this.writer.isOpen) this.endEpoch('shutdown');
+    this.over = true;
+    this.scheduled = false;
+    this.inbox.close();
+  }
+
+  /** One sweep tick: counts ticks without activity. Returns the count; 0 means active. */
+  ageTick(): number {
+    this.idleTicks = this.idle ? this.idleTicks + 1 : 0;
+    return this.idleTicks;
+  }
+
+  /** No batch is open or on its way, and nothing stands that could open one. */
+  private get nothingToWrite(): boolean {
+    return (
+      !this.writer.parked &&
+      !this.writer.isOpen &&
+      this.openQueue.length === 0 &&
+      this.ready.isEmpty &&
+      this.inbox.isEmpty
+    );
+  }
+
+  // -- what the writer and the inbox report
+
+  batchAdmitted(manifest: BatchManifest): void {
+    if (manifest.opened !== undefined) this.life.opened(manifest.opened);
+    for (const slot of manifest.terminals) this.life.retire(slot, 'sent');
+  }
+
+  batchRefused(manifest: BatchManifest): void {
+    this.inbox.repost(manifest, false);
+    for (const slot of manifest.terminals) this.life.retire(slot, 'discarded');
+    if (!manifest.stale) this.endEpoch('a batch was refused');
+    if (this.inbox.owesReplies) this.retryAt = this.port.now() + this.sweepIntervalMs;
+  }
+
+  controlPosted(): void {
+    this.noteWake(WAKE_CONTROL);
+  }
+
+  // -- the wake
+
+  private noteWake(source: WakeSource): void {
+    if (this.wake === WAKE_NONE) this.wake = source;
+    if (!this.writer.parked || source === WAKE_CONTROL) this.scheduleRun();
+  }
+
+  private scheduleRun(): void {
+    if (this.scheduled) return;
+    this.scheduled = true;
+    this.port.schedule(this);
+  }
+
+  private turn(): void {
+    if (this.wake !== WAKE_NONE) {
+      countWake(this.metrics, this.wake);
+      this.wake = WAKE_NONE;
+      this.idleTicks = 0;
+    }
+    this.retryAt = Number.POSITIVE_INFINITY;
+    this.drain();
+    if (this.writer.parked) return;
+    const kicked = this.gate.takeKick();
+    if (this.writer.isOpen && (kicked || this.gate.shouldFlush())) this.writer.flush();
+  }
+
+  /**
+   * Everything that stands: control about our slots, then opens, replies and slots. False when staging stopped before
+   * the end; the next drain then begins at the other end, so that under a peer that parks every batch neither starves.
+   */
+  private drain(): boolean {
+    this.inbox.applyOwn(this.applyControl);
+    const done = this.slotsFirst
+      ? this.emitter.serveReady() && this.inbox.drainReplies(this.replies) && this.pumpOpens()
+      : this.pumpOpens() && this.inbox.drainReplies(this.replies) && this.emitter.serveReady();
+    this.slotsFirst = !done && !this.slotsFirst;
+    return done;
+  }
+
+  private readonly applyControl = (slot: EgressSlot): void => {
+    if (this.life.applyControl(slot)) this.ready.push(slot);
+  };
+
+  private pumpOpens(): boolean {
+    const writer = this.writer;
+    while (this.openQueue.length > 0) {
+      if (writer.parked || (writer.isOpen && !writer.flush())) return false;
+      const slot = this.openQueue.shift();
+      if (slot === undefined || slot.state !== SLOT_QUEUED) continue;
+      if (writer.makeRoom(OPEN_SLOT_RECORD_LEN) === BLOCKED) return false;
+      writer.openSlot(slot);
+      slot.nextSeq += 1;
+      slot.state = SLOT_OPEN;
+      slot.updateDirect();
+      if (slot.inlet.length > 0 || slot.inletState !== INLET_LIVE) this.ready.push(slot);
+      if (!writer.submitOpen()) return false;
+    }
+    return true;
+  }
+
+  private endEpoch(reason: string): void {
+    this.metrics.epochDeaths += 1;
+    const inFlight = this.writer.abandonInFlight();
+    if (inFlight !== undefined) for (const slot of inFlight.terminals) this.life.retire(slot, 'discarded');
+    this.writer.discard((manifest) => {
+      this.inbox.repost(manifest, true);
+      for (const slot of manifest.terminals) this.life.retire(slot, 'discarded');
+    });
+    this.openQueue.length = 0;
+    for (const slot of this.life.table.snapshot()) this.life.close(slot, 'epochDeath');
+    if (this.life.table.live !== 0) throw new VeloError('ERR_INTERNAL', `${this.label}: slots outlived "${reason}"`);
+    this.writer.startEpoch();
+  }
+}

@@ -1,0 +1,263 @@
+// Moves the records of our slots into batches: inlet → withheld queue → batch, by credit, reserve and fence (streaming
+// specification §7.3–7.5). Owns the order of one slot's records; it must never decide when a batch is due or reuse an
+// index itself.
+
+import { VeloError } from '../errors.js';
+import { CLOSE_PEER_GONE, CLOSE_TERMINAL_SENT, RECORD_HEADER_LEN } from '../wire/batch.js';
+import { MAX_U32 } from '../wire/bytes.js';
+import { HEARTBEAT_BYTES } from '../wire/frame.js';
+import { ALONE, type BatchWriter, BLOCKED, CLOSE_SLOT_RECORD_LEN } from './batch-writer.js';
+import { type EgressSlot, INLET_ENDED, INLET_LIVE, INLET_TERMINAL, SLOT_CLOSED, SLOT_OPEN } from './egress-slot.js';
+import type { FlushGate } from './flush-gate.js';
+import { MAX_INLINE_BATCH, MAX_WITHHELD_RECORDS, SINGLETON_OVERHEAD } from './mux-config.js';
+import type { MuxMetrics } from './mux-metrics.js';
+import type { ReadyList } from './ready-list.js';
+import type { SlotLife } from './slot-life.js';
+import { isTerminal } from './terminal-test.js';
+
+export class SlotEmitter {
+  private readonly writer: BatchWriter;
+  private readonly gate: FlushGate;
+  private readonly metrics: MuxMetrics;
+  private readonly ready: ReadyList;
+  private readonly life: SlotLife;
+  private readonly label: string;
+
+  constructor(
+    writer: BatchWriter,
+    gate: FlushGate,
+    metrics: MuxMetrics,
+    ready: ReadyList,
+    life: SlotLife,
+    label: string,
+  ) {
+    this.writer = writer;
+    this.gate = gate;
+    this.metrics = metrics;
+    this.ready = ready;
+    this.life = life;
+    this.label = label;
+  }
+
+  /** A frame from the ring that cannot go straight into the open batch. */
+  accept(slot: EgressSlot, src: Uint8Array, off: number, len: number): void {
+    if (slot.state === SLOT_CLOSED || slot.inletState !== INLET_LIVE) {
+      slot.pulledTotal = (slot.pulledTotal + 1) >>> 0;
+      return;
+    }
+    if (isTerminal(src, off, len)) {
+      slot.pulledTotal = (slot.pulledTotal + 1) >>> 0;
+      this.endInlet(slot, src.slice(off, off + len));
+      return;
+    }
+    if (len > MAX_INLINE_BATCH - SINGLETON_OVERHEAD) this.failOversized(slot, len);
+    if (this.writer.parked || slot.inlet.length > 0 || slot.paused || slot.state !== SLOT_OPEN) {
+      this.stand(slot, src, off, len);
+      return;
+    }
+    if (!this.mayEmit(slot)) this.withhold(slot, src, off, len);
+    else if (!this.emitData(slot, src, off, len)) {
+      if (slot.state === SLOT_OPEN) {
+        this.stand(slot, src, off, len);
+        return;
+      }
+    }
+    slot.pulledTotal = (slot.pulledTotal + 1) >>> 0;
+    slot.updateDirect();
+  }
+
+  /** The inlet ends: with a terminal, or (undefined) with a PeerGone close. Both go after everything accepted. */
+  endInlet(slot: EgressSlot, terminal: Uint8Array | undefined): void {
+    slot.inletState = terminal === undefined ? INLET_ENDED : INLET_TERMINAL;
+    slot.terminal = terminal;
+    slot.direct = false;
+    if (terminal !== undefined && terminal.length > MAX_INLINE_BATCH - SINGLETON_OVERHEAD) {
+      this.failOversized(slot, terminal.length);
+    }
+    this.serveSoon(slot);
+  }
+
+  /** False: it did not go. The caller has made sure that nothing stands in front of it. */
+  emitHeartbeat(slot: EgressSlot): boolean {
+    if (!this.emitData(slot, HEARTBEAT_BYTES, 0, HEARTBEAT_BYTES.length)) return false;
+    this.gate.limitWait();
+    return true;
+  }
+
+  /** Throws away what the slot still has; its close goes as soon as possible. */
+  dropQueued(slot: EgressSlot): void {
+    this.metrics.withheldRecords -= slot.withheld.length;
+    slot.withheld.clear();
+    slot.inlet.clear();
+    slot.terminal = undefined;
+    slot.inletState = INLET_ENDED;
+    slot.paused = false;
+    slot.direct = false;
+    this.serveSoon(slot);
+  }
+
+  /** Serves the slot now, or once the batcher may stage again. */
+  serveSoon(slot: EgressSlot): void {
+    if (this.writer.parked || !this.serve(slot)) {
+      if (slot.state !== SLOT_CLOSED) this.ready.push(slot);
+    }
+  }
+
+  /** Serves every slot that is ready. False when staging stopped; a slot it stopped in goes to the end of the line. */
+  serveReady(): boolean {
+    for (let slot = this.ready.shift(); slot !== undefined; slot = this.ready.shift()) {
+      if (slot.state !== SLOT_OPEN) continue;
+      if (this.serve(slot)) continue;
+      if (slot.state === SLOT_OPEN) this.ready.push(slot);
+      return false;
+    }
+    return true;
+  }
+
+  /** Does all a slot can do now. False when staging stopped before that. */
+  private serve(slot: EgressSlot): boolean {
+    if (slot.state !== SLOT_OPEN) return true;
+    const done = this.releaseWithheld(slot) && this.pullInlet(slot) && this.finish(slot);
+    slot.updateDirect();
+    return done;
+  }
+
+  private releaseWithheld(slot: EgressSlot): boolean {
+    const queue = slot.withheld;
+    while (queue.length > 0) {
+      if (!this.mayEmitHead(slot)) return true;
+      if (!this.emitData(slot, queue.buffer, queue.frontOffset, queue.frontLength)) return false;
+      if (slot.state !== SLOT_OPEN) return true;
+      queue.pop();
+      this.metrics.withheldRecords -= 1;
+    }
+    slot.starving = false;
+    return true;
+  }
+
+  private pullInlet(slot: EgressSlot): boolean {
+    const inlet = slot.inlet;
+    slot.paused = this.overBudget(slot);
+    if (inlet.length === 0) return true;
+    let pulled = 0;
+    let going = true;
+    while (inlet.length > 0 && !slot.paused) {
+      going = !this.writer.parked;
+      if (!going) break;
+      if (!this.mayEmit(slot)) this.withhold(slot, inlet.buffer, inlet.frontOffset, inlet.frontLength);
+      else {
+        going = this.emitData(slot, inlet.buffer, inlet.frontOffset, inlet.frontLength);
+        if (!going || slot.state !== SLOT_OPEN) break;
+      }
+      inlet.pop();
+      pulled += 1;
+    }
+    if (pulled > 0) {
+      slot.pulledTotal = (slot.pulledTotal + pulled) >>> 0;
+      if (slot.notifyPull && slot.state === SLOT_OPEN) slot.owner.pulledChanged(slot);
+    }
+    return going;
+  }
+
+  /** The end of the slot, once nothing stands in front of it. */
+  private finish(slot: EgressSlot): boolean {
+    if (slot.state !== SLOT_OPEN || slot.inletState === INLET_LIVE) return true;
+    if (slot.withheld.length > 0 || slot.inlet.length > 0 || slot.fences > 0) return true;
+    return slot.inletState === INLET_TERMINAL ? this.emitTerminal(slot, slot.terminal!) : this.emitClose(slot);
+  }
+
+  /**
+   * False: not emitted. The record counts as emitted also when its own batch was refused and the slot is closed now.
+   */
+  private emitData(slot: EgressSlot, src: Uint8Array, off: number, len: number): boolean {
+    const writer = this.writer;
+    if (writer.parked) return false;
+    const room = writer.makeRoom(RECORD_HEADER_LEN + len);
+    if (room === BLOCKED) return false;
+    slot.spendData();
+    writer.data(slot.id, slot.nextSeq, src, off, len);
+    this.advance(slot);
+    if (room === ALONE) return writer.submitAlone();
+    // A stream whose end stands behind these records has nobody left to flush them, under any policy: they go by themselves.
+    if (slot.inletState === INLET_LIVE) this.gate.stage();
+    else this.gate.stageUrgent(1);
+    this.metrics.stagedRecords += 1;
+    return true;
+  }
+
+  /** The terminal and its close, next to each other in one batch. */
+  private emitTerminal(slot: EgressSlot, bytes: Uint8Array): boolean {
+    const writer = this.writer;
+    if (writer.parked) return false;
+    const room = writer.makeRoom(RECORD_HEADER_LEN + bytes.length + CLOSE_SLOT_RECORD_LEN);
+    if (room === BLOCKED) return false;
+    slot.spendTerminal();
+    writer.data(slot.id, slot.nextSeq, bytes, 0, bytes.length);
+    this.advance(slot);
+    writer.closeSlot(slot, CLOSE_TERMINAL_SENT);
+    writer.retireWithBatch(slot);
+    this.life.close(slot, 'terminal');
+    return this.stageUrgent(room === ALONE, 2);
+  }
+
+  private emitClose(slot: EgressSlot): boolean {
+    const writer = this.writer;
+    if (writer.parked) return false;
+    const room = writer.makeRoom(CLOSE_SLOT_RECORD_LEN);
+    if (room === BLOCKED) return false;
+    writer.closeSlot(slot, CLOSE_PEER_GONE);
+    this.life.close(slot, 'abandoned');
+    return this.stageUrgent(room === ALONE, 1);
+  }
+
+  private stageUrgent(alone: boolean, records: number): boolean {
+    if (alone) return this.writer.submitAlone();
+    this.gate.stageUrgent(records);
+    this.metrics.stagedRecords += records;
+    return true;
+  }
+
+  private mayEmit(slot: EgressSlot): boolean {
+    return slot.withheld.length === 0 && this.mayEmitHead(slot);
+  }
+
+  private mayEmitHead(slot: EgressSlot): boolean {
+    return slot.fences === 0 && slot.credit !== 0;
+  }
+
+  private withhold(slot: EgressSlot, src: Uint8Array, off: number, len: number): void {
+    slot.withheld.push(src, off, len);
+    this.metrics.withheldRecords += 1;
+    if (slot.credit === 0 && !slot.starving) {
+      slot.starving = true;
+      this.metrics.creditExhausted += 1;
+    }
+    slot.paused = this.overBudget(slot);
+  }
+
+  private stand(slot: EgressSlot, src: Uint8Array, off: number, len: number): void {
+    if (slot.inlet.length >= slot.inletLimit) {
+      const text = `${this.label} slot ${slot.id}: more than ${slot.inletLimit} records stand in its inlet`;
+      this.dropQueued(slot);
+      throw new VeloError('ERR_INTERNAL', text);
+    }
+    slot.inlet.push(src, off, len);
+    slot.direct = false;
+    if (!slot.paused) this.ready.push(slot);
+  }
+
+  private overBudget(slot: EgressSlot): boolean {
+    return slot.withheld.byteLength >= slot.byteBudget || slot.withheld.length >= MAX_WITHHELD_RECORDS;
+  }
+
+  private failOversized(slot: EgressSlot, len: number): never {
+    const limit = MAX_INLINE_BATCH - SINGLETON_OVERHEAD;
+    const text = `${this.label} slot ${slot.id}: a frame of ${len} bytes is above the ${limit} that one message carries`;
+    this.dropQueued(slot);
+    throw new VeloError('ERR_FRAME_TOO_LARGE', text);
+  }
+
+  private advance(slot: EgressSlot): void {
+    if (slot.nextSeq < MAX_U32) slot.nextSeq += 1;
+  }
+}

@@ -1,0 +1,262 @@
+// A lost peer: refused batches, epoch death, retirement, shutdown, idleness.
+
+import { expect } from 'chai';
+import { idleTicksBeforeEviction } from '../../../lib/mux/mux-config.js';
+import { CLOSE_UNKNOWN_SLOT, LIFECYCLE_CANCEL } from '../../../lib/wire/batch.js';
+import { CoreNode } from '../../support/core-pair.js';
+import { FakeOwner } from '../../support/mux-fakes.js';
+
+const MANUAL = { flushPolicy: 'manual' } as const;
+
+describe('mux egress: epochs and ends', () => {
+  it('AK-08 epoch death closes every live slot once, counts one death, and the batcher works on', () => {
+    const node = new CoreNode({ mux: MANUAL });
+    const owners = [1, 2, 3].map(() => new FakeOwner());
+    const slots = owners.map((owner, i) => node.open(owner, 5n, BigInt(i), 1));
+    node.sendItem(slots[0]!, 1);
+    node.sendItem(slots[1]!, 1);
+    node.sendItem(slots[1]!, 2);
+    node.batcher.epochDeath('health');
+    for (const owner of owners) {
+      expect(owner.events).to.deep.equal(['opened true', 'closed epochDeath', 'retired discarded']);
+    }
+    const { epochDeaths, liveSlots, stagedRecords, withheldRecords } = node.metrics;
+    expect([epochDeaths, liveSlots, stagedRecords, withheldRecords]).to.deep.equal([1, 0, 0, 0]);
+    expect(node.port.buffersOut).to.equal(0);
+    node.port.take();
+    node.sendItem(slots[0]!, 9);
+    node.batcher.kick();
+    expect(node.port.sent).to.have.length(0);
+    const slot = node.open(new FakeOwner(), 5n, 9n, 1);
+    node.sendItem(slot, 3);
+    node.batcher.kick();
+    expect(node.port.take().map((batch) => [batch.seq, batch.epoch])).to.deep.equal([
+      [0, 2n],
+      [1, 2n],
+    ]);
+  });
+
+  it('AK-09 a refused batch ends the epoch, at once and later alike', () => {
+    for (const when of ['now', 'later'] as const) {
+      const node = new CoreNode({ mux: MANUAL });
+      const owner = new FakeOwner();
+      const slot = node.open(owner, 5n, 1n);
+      node.sendItem(slot, 1);
+      node.port.mode = when === 'now' ? 'refuse' : 'pend';
+      node.batcher.kick();
+      if (when === 'later') node.admit(false);
+      expect(owner.events, when).to.deep.equal(['opened true', 'closed epochDeath', 'retired discarded']);
+      expect(node.metrics.epochDeaths).to.equal(1);
+      expect(node.port.buffersOut).to.equal(0);
+      expect(node.batcher.epoch).to.equal(2);
+    }
+  });
+
+  it('AK-09 a refusal in the middle of a drain stops it: what stood is gone with its slots', () => {
+    const node = new CoreNode({ mux: { ...MANUAL, maxBatchBytes: 128 } });
+    const owners = [new FakeOwner(), new FakeOwner()];
+    const slots = owners.map((owner, i) => node.open(owner, 5n, BigInt(i), 0));
+    node.port.take();
+    for (const slot of slots) for (let i = 0; i < 30; i++) node.sendItem(slot, i);
+    for (const slot of slots) node.batcher.control.postCredit(slot.id, 30);
+    node.port.mode = 'refuse';
+    node.turn();
+    expect(node.port.refused).to.equal(1);
+    for (const owner of owners) expect(owner.events.slice(1)).to.deep.equal(['closed epochDeath', 'retired discarded']);
+    expect([node.metrics.withheldRecords, node.metrics.stagedRecords, node.batcher.liveSlots]).to.deep.equal([0, 0, 0]);
+  });
+
+  it('a refused batch of its own ends the epoch', () => {
+    const node = new CoreNode();
+    const owner = new FakeOwner();
+    const slot = node.open(owner, 5n, 1n);
+    node.port.mode = 'refuse';
+    node.sendItem(slot, 1, 100_000);
+    expect(owner.events.slice(1)).to.deep.equal(['closed epochDeath', 'retired discarded']);
+    expect(slot.pulledTotal).to.equal(1);
+    expect(node.port.buffersOut).to.equal(0);
+  });
+
+  it('AK-12 credit staged in a batch that an epoch death discards is posted again and counted', () => {
+    const node = new CoreNode();
+    node.batcher.control.replyCredit(0x100, 7);
+    node.batcher.control.replyLifecycle(0x300, 0, 4, LIFECYCLE_CANCEL);
+    node.port.mode = 'pend';
+    node.turn();
+    node.port.take();
+    node.port.mode = 'admit';
+    node.admit();
+    node.batcher.control.replyCredit(0x100, 7);
+    node.turn();
+    expect(node.port.sent).to.have.length(0);
+    node.batcher.epochDeath('health');
+    expect([node.metrics.creditReposted, node.metrics.creditLost]).to.deep.equal([7, 0]);
+    node.turn();
+    node.advance(1);
+    const batch = node.port.take()[0]!;
+    expect(batch.records.map((record) => record.delta)).to.deep.equal([7]);
+    expect([batch.epoch, batch.seq]).to.deep.equal([2n, 0]);
+  });
+
+  it('AK-12 credit in a refused batch is lost and counted; closes and cancels are tried again after a pause', () => {
+    const node = new CoreNode({ mux: { replyLingerMs: 0 } });
+    const { control } = node.batcher;
+    control.replyCredit(0x100, 7);
+    control.replyClose(0x200, CLOSE_UNKNOWN_SLOT);
+    control.replyLifecycle(0x300, 0, 4, LIFECYCLE_CANCEL);
+    node.port.mode = 'refuse';
+    node.turn();
+    expect([node.metrics.creditReposted, node.metrics.creditLost]).to.deep.equal([0, 7]);
+    expect(node.port.scheduled.size).to.equal(0);
+    expect(node.batcher.deadline()).to.equal(200);
+    node.port.mode = 'admit';
+    node.advance(199);
+    expect(node.port.sent).to.have.length(0);
+    node.advance(1);
+    expect(node.port.take()[0]!.records.map((record) => record.type)).to.deep.equal(['lifecycle', 'close']);
+    expect(node.batcher.deadline()).to.equal(Number.POSITIVE_INFINITY);
+  });
+
+  it('an epoch death while a batch is on its way: its answer changes no slot of the new epoch', () => {
+    for (const ok of [true, false]) {
+      const node = new CoreNode();
+      const first = new FakeOwner();
+      const slot = node.open(first, 5n, 1n);
+      node.port.mode = 'pend';
+      node.finalize(slot);
+      node.turn();
+      node.batcher.epochDeath('health');
+      expect(first.events).to.deep.equal(['opened true', 'closed terminal', 'retired discarded']);
+      const second = new FakeOwner();
+      node.open(second, 5n, 2n);
+      expect(second.events).to.deep.equal([]);
+      node.port.mode = 'admit';
+      node.admit(ok);
+      node.turn();
+      expect(second.events).to.deep.equal(['opened true']);
+      expect(first.events).to.have.length(3);
+      expect(node.metrics.epochDeaths).to.equal(1);
+      const opened = node.port.take().at(-1)!;
+      expect([opened.seq, opened.epoch, opened.records[0]!.session]).to.deep.equal([0, 2n, 2n]);
+    }
+  });
+
+  it('after such a death the next refusal counts again', () => {
+    const node = new CoreNode({ mux: MANUAL });
+    const slot = node.open(new FakeOwner(), 5n, 1n);
+    node.port.mode = 'pend';
+    node.sendItem(slot, 1);
+    node.batcher.kick();
+    node.batcher.epochDeath('health');
+    node.admit();
+    node.port.mode = 'admit';
+    const owner = new FakeOwner();
+    const next = node.open(owner, 5n, 2n);
+    for (let i = 0; i < 3; i++) {
+      node.sendItem(next, i);
+      if (i === 2) node.port.mode = 'refuse';
+      node.batcher.kick();
+    }
+    expect(owner.events).to.deep.equal(['opened true', 'closed epochDeath', 'retired discarded']);
+    expect(node.metrics.epochDeaths).to.equal(2);
+  });
+
+  it('AQ-01 a stream retires as sent when the batch with its terminal is admitted, not before', () => {
+    const node = new CoreNode();
+    const owner = new FakeOwner();
+    const slot = node.open(owner, 5n, 1n);
+    node.port.mode = 'pend';
+    node.finalize(slot);
+    node.turn();
+    expect(owner.events).to.deep.equal(['opened true', 'closed terminal']);
+    node.admit();
+    expect(owner.events.at(-1)).to.equal('retired sent');
+  });
+
+  it('AQ-02 a refused terminal, a discarded one and a teardown retire as discarded', () => {
+    for (const end of ['refused', 'death', 'shutdown'] as const) {
+      const node = new CoreNode({ mux: MANUAL });
+      const owner = new FakeOwner();
+      const slot = node.open(owner, 5n, 1n);
+      node.finalize(slot);
+      if (end === 'refused') node.port.mode = 'refuse';
+      if (end === 'death') node.batcher.epochDeath('health');
+      else if (end === 'shutdown') {
+        node.port.mode = 'refuse';
+        node.batcher.shutdown();
+      } else node.turn();
+      expect(owner.events, end).to.deep.equal(['opened true', 'closed terminal', 'retired discarded']);
+    }
+  });
+
+  it('AQ-05 the first outcome stands', () => {
+    const node = new CoreNode();
+    const owner = new FakeOwner();
+    const slot = node.open(owner, 5n, 1n);
+    node.finalize(slot);
+    node.turn();
+    node.batcher.epochDeath('health');
+    node.batcher.abandon(slot);
+    expect(owner.events.filter((event) => event.startsWith('retired'))).to.deep.equal(['retired sent']);
+  });
+
+  it('AK-13 a reply posted before the shutdown rides the last batch; after it nothing is taken', () => {
+    const node = new CoreNode({ mux: MANUAL });
+    node.batcher.control.replyCredit(0x100, 3);
+    node.batcher.shutdown();
+    expect(node.port.take()[0]!.records[0]!.delta).to.equal(3);
+    node.batcher.control.replyCredit(0x100, 4);
+    node.batcher.control.reject(0x100, CLOSE_UNKNOWN_SLOT);
+    node.batcher.run();
+    node.batcher.kick();
+    node.batcher.shutdown();
+    expect(node.port.sent).to.have.length(0);
+    expect(node.batcher.closed).to.equal(true);
+  });
+
+  it('AK-18 a shutdown closes every slot and leaves no gauge and no buffer behind', () => {
+    const node = new CoreNode({ mux: MANUAL });
+    const owners = [1, 2].map(() => new FakeOwner());
+    const slots = owners.map((owner, i) => node.open(owner, 5n, BigInt(i), 1));
+    for (let i = 0; i < 3; i++) node.sendItem(slots[0]!, i);
+    node.batcher.shutdown();
+    for (const owner of owners) expect(owner.events.slice(1)).to.deep.equal(['closed epochDeath', 'retired discarded']);
+    expect([node.metrics.liveSlots, node.metrics.stagedRecords, node.metrics.withheldRecords]).to.deep.equal([0, 0, 0]);
+    expect(node.port.buffersOut).to.equal(0);
+    node.sendItem(slots[0]!, 9);
+    node.finalize(slots[0]!);
+  });
+
+  it('AK-18 a shutdown while parked closes the slots; the late answer retires what it carried', () => {
+    const node = new CoreNode();
+    const ended = new FakeOwner();
+    const slot = node.open(ended, 5n, 1n);
+    node.port.mode = 'pend';
+    node.finalize(slot);
+    node.turn();
+    node.batcher.shutdown();
+    node.admit();
+    expect(ended.events.at(-1)).to.equal('retired sent');
+    expect(node.port.scheduled.size).to.equal(0);
+  });
+
+  it('AK-15 a batcher without slots ages by sweep ticks, activity starts over, debts keep it', () => {
+    const node = new CoreNode({ mux: { batcherIdleTtlMs: 1_000 } });
+    expect(idleTicksBeforeEviction(node.config)).to.equal(5);
+    expect([node.batcher.ageTick(), node.batcher.ageTick()]).to.deep.equal([1, 2]);
+    node.batcher.control.replyCredit(0x100, 1);
+    expect(node.batcher.ageTick()).to.equal(0);
+    node.turn();
+    expect(node.batcher.idle, 'a reply lingers').to.equal(false);
+    node.advance(1);
+    expect(node.batcher.ageTick()).to.equal(1);
+    node.batcher.kick();
+    expect(node.batcher.ageTick(), 'a kick of nothing is no activity').to.equal(2);
+    const slot = node.open(new FakeOwner(), 5n, 1n);
+    node.turn();
+    expect(node.batcher.ageTick()).to.equal(0);
+    node.finalize(slot);
+    node.turn();
+    expect(node.batcher.ageTick()).to.equal(1);
+  });
+});
