@@ -13,6 +13,7 @@ import {
   SENDER_OVER,
   SENDER_RETIRED,
   SENDER_STOPPED,
+  type SenderRows,
 } from '../plane/rows.js';
 
 /** What the sender object wants to hear. */
@@ -38,8 +39,12 @@ export class SenderCore implements SenderEnd {
   private rowFree = false;
   private assigned = false;
 
+  /** Kept at hand for the per-record path. */
+  private readonly rows: SenderRows;
+
   constructor(private readonly plane: ClientPlane) {
     this.row = plane.allocateSender(this);
+    this.rows = plane.rows.senders;
   }
 
   // -- life
@@ -112,7 +117,7 @@ export class SenderCore implements SenderEnd {
   /** The row's flags; after its end, those that were last seen. */
   flags(): number {
     if (this.rowFree) return this.lastFlags;
-    this.lastFlags = this.plane.rows.senders.flags(this.row.row);
+    this.lastFlags = this.rows.flags(this.row.row);
     return this.lastFlags;
   }
 
@@ -135,7 +140,7 @@ export class SenderCore implements SenderEnd {
   /** Room for one more record in the inlet. */
   hasRoom(): boolean {
     if (((this.sent - this.pulledSeen) | 0) < this.depth) return true;
-    this.pulledSeen = this.plane.rows.senders.pulled(this.row.row);
+    this.pulledSeen = this.rows.pulled(this.row.row);
     if (((this.sent - this.pulledSeen) | 0) < this.depth) {
       this.roomAsked = false;
       return true;

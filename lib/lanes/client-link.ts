@@ -37,6 +37,8 @@ export interface LinkLane {
   end(stream: EgressStream, ending: number): void;
   /** Drains of a slot's records were counted. */
   drained(stream: IngressStream): void;
+  /** All drains that stood there were told: now a visit finds every one of them. */
+  drainsTaken(): void;
   cancelReceiver(stream: IngressStream): void;
   stopReceiver(stream: IngressStream): void;
 }
@@ -179,6 +181,7 @@ export class ClientLink {
         this.lane.drained(stream);
       }
     }
+    if (count > 0) this.lane.drainsTaken();
   }
 
   private command(kind: number, tag: number, ringBytes: Uint8Array, ringOffset: number, ringLength: number): void {

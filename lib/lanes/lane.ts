@@ -67,6 +67,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private readonly timer = new LaneTimer(() => this.onTimer());
   private readonly claimed: ClaimedBind = { row: 0, generation: 0, credit: 0, byteBudget: 0 };
   private scheduled: Runnable[] = [];
+  private readonly drainedTables: IngressTable[] = [];
   private lastRecordAt = 0;
   private nextSweep = 0;
   private turnQueued = false;
@@ -301,7 +302,13 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const { slot, table } = stream;
     if (slot === undefined) return;
     table.noteDrained(slot);
-    if (this.visits.wake(table, this.now()) === 'visit') table.visitDrained();
+    if (!this.drainedTables.includes(table)) this.drainedTables.push(table);
+  }
+
+  drainsTaken(): void {
+    const now = this.now();
+    for (const table of this.drainedTables) if (this.visits.wake(table, now) === 'visit') table.visitDrained();
+    this.drainedTables.length = 0;
   }
 
   cancelReceiver(stream: IngressStream): void {

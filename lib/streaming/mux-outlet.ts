@@ -4,6 +4,7 @@
 import type { SenderCore } from '../control/sender-core.js';
 import { VeloError } from '../errors.js';
 import { CMD_DATA } from '../lanes/commands.js';
+import type { RingProducer } from '../plane/ring.js';
 import { SENDER_CANCELLED, SENDER_CLOSED, SENDER_STOPPED } from '../plane/rows.js';
 import type { ItemCodec } from '../wire/codec.js';
 import { ITEM_PREFIX_LEN, itemFrameLength, writeItemFrame } from '../wire/frame.js';
@@ -17,13 +18,21 @@ const MAX_RECORD_BYTES = MAX_FRAME_BODY - FRAME_OVERHEAD_BYTES;
 
 export class MuxOutlet<T> implements Outlet<T> {
   readonly transport = MESSENGER_MUX_KEY;
+  private readonly ring: RingProducer;
+  private readonly ringBytes: Uint8Array;
+  private readonly tag: number;
 
   constructor(
     private readonly core: SenderCore,
     private readonly codec: ItemCodec<T>,
     /** The lane runs on this thread: blocking would stop it too. */
     private readonly sameThread: boolean,
-  ) {}
+  ) {
+    const { conduit } = core.port;
+    this.ring = conduit.egress;
+    this.ringBytes = conduit.memory.bytes;
+    this.tag = core.row.row;
+  }
 
   get cancelled(): boolean {
     return (this.core.flags() & (SENDER_CANCELLED | SENDER_CLOSED)) !== 0;
@@ -49,16 +58,13 @@ export class MuxOutlet<T> implements Outlet<T> {
       return false;
     }
     codec.encode(item);
-    const { conduit } = core.port;
+    const { ring, ringBytes } = this;
     const length = itemFrameLength(codec);
-    if (length > conduit.egress.maxInline) return this.sendLarge();
-    const offset = conduit.egress.reserve(CMD_DATA, core.row.row, length);
-    if (offset < 0) {
-      core.port.publish();
-      return false;
-    }
-    writeItemFrame(conduit.memory.bytes, offset, codec);
-    conduit.egress.commit();
+    if (length > ring.maxInline) return this.sendLarge();
+    const offset = ring.reserve(CMD_DATA, this.tag, length);
+    if (offset < 0) return this.noRoom();
+    writeItemFrame(ringBytes, offset, codec);
+    ring.commit();
     core.sent = (core.sent + 1) | 0;
     core.port.committed();
     return true;
