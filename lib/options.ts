@@ -1,5 +1,6 @@
 // What a node is made with: names, defaults, ranges. Owns validation; every refusal names the field.
 
+import { availableParallelism } from 'node:os';
 import { VeloError } from './errors.js';
 import type { LaneHostKind } from './lanes/host.js';
 import { type FlushPolicyOption, type MuxConfig, type MuxOptions, resolveMuxConfig } from './mux/mux-config.js';
@@ -38,6 +39,12 @@ export interface VeloOptions {
   connectionQueueBytes?: number | undefined;
   /** Bytes of messages that may wait for a client thread that is busy, per lane; more are refused. Default 16 MiB. */
   messageQueueBytes?: number | undefined;
+  /**
+   * Under `auto`: milliseconds that a lane looks again after the last record before it parks, 0 to 100. Waking a parked lane costs
+   * its client a system call per wake (about 11 µs), a lane that looks costs a core. Default 0.5 with four cores or more, else 0: with
+   * fewer, the looking lane takes the core that the other ends of its streams need.
+   */
+  lookAgainMs?: number | undefined;
   /** The lane's worker file, when it does not lie where the package put it (bundles). */
   worker?: URL | string | undefined;
 }
@@ -56,6 +63,7 @@ export interface ResolvedOptions {
   maxInboundConnections: number;
   connectionQueueBytes: number;
   messageQueueBytes: number;
+  lookAgainMs: number;
   worker: URL | string | undefined;
 }
 
@@ -65,6 +73,10 @@ const MAX_PORT = 65_535;
 const MAX_TIME_MS = 2 ** 31 - 1;
 const MAX_BYTES = 2 ** 31 - 1;
 const ROW_GRAIN = 1024;
+const DEFAULT_LOOK_AGAIN_MS = 0.5;
+const MAX_LOOK_AGAIN_MS = 100;
+/** A core each for a producer, its lane, a lane that receives, and its reader. */
+const SPARE_CORES = 4;
 const DEFAULT_MAX_STREAMS = 16_384;
 const DEFAULT_HEARTBEAT_MS = 5_000;
 
@@ -83,6 +95,7 @@ const KNOWN: ReadonlySet<string> = new Set([
   'maxInboundConnections',
   'connectionQueueBytes',
   'messageQueueBytes',
+  'lookAgainMs',
   'worker',
 ]);
 
@@ -119,6 +132,7 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     maxInboundConnections: integer('maxInboundConnections', options.maxInboundConnections, 1_024, 1, MAX_BYTES),
     connectionQueueBytes: integer('connectionQueueBytes', options.connectionQueueBytes, 8 * MIB, 1, MAX_BYTES),
     messageQueueBytes: integer('messageQueueBytes', options.messageQueueBytes, 16 * MIB, 0, MAX_BYTES),
+    lookAgainMs: lookAgain(options.lookAgainMs),
     worker: options.worker,
   };
   checkPlaneSizes({ ringBytes: resolved.ringBytes, rows: rowsFor(resolved.maxStreams) });
@@ -132,6 +146,13 @@ function checkFields(group: string, given: object, known: ReadonlySet<string>): 
     if (known.has(field)) continue;
     throw new VeloError('ERR_INVALID_ARGUMENT', `there is no option "${group === '' ? field : `${group}.${field}`}"`);
   }
+}
+
+function lookAgain(given: number | undefined): number {
+  const value = given ?? (availableParallelism() >= SPARE_CORES ? DEFAULT_LOOK_AGAIN_MS : 0);
+  if (typeof value !== 'number' || !(value >= 0) || value > MAX_LOOK_AGAIN_MS)
+    throw invalid('lookAgainMs', value, `milliseconds from 0 to ${MAX_LOOK_AGAIN_MS}`);
+  return value;
 }
 
 /** A heartbeat interval, of a node or of one anchor. */

@@ -102,6 +102,7 @@ export class Velo implements AsyncDisposable {
       connectionQueueBytes: resolved.connectionQueueBytes,
       connectTimeoutMs: resolved.connectTimeoutMs,
       messageQueueBytes: resolved.messageQueueBytes,
+      lookAgainMs: resolved.mux.flushPolicy.kind === 'auto' ? resolved.lookAgainMs : 0,
     }));
     const host =
       resolved.host === 'inline'

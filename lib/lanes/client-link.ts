@@ -56,6 +56,8 @@ export class ClientLink {
   private backlogged: IngressStream[] = [];
   private readonly events: WaitingEvent[] = [];
   private eventBytes = 0;
+  /** Bytes of messages in the parcel port since the ring was last seen empty. */
+  private parcelBytes = 0;
   private mustRing = false;
   private muted = false;
   private readonly mark = new Uint8Array(PARCEL_MARK_BYTES);
@@ -240,6 +242,7 @@ export class ClientLink {
       const at = ring.reserve(kind | PARCEL, tag, PARCEL_MARK_BYTES);
       if (at < 0) return false;
       this.parcelsOut.send(source, offset, length);
+      if (kind === EV_FRAME) this.parcelBytes += length;
       writeU32(this.mark, 0, length);
       this.conduit.memory.copyIn(at, this.mark, 0, PARCEL_MARK_BYTES);
     } else {
@@ -270,12 +273,19 @@ export class ClientLink {
    * Answers (`bounded` by the client's own calls) are never refused.
    */
   frame(type: number, frame: Uint8Array, headerLength: number, bounded: boolean): boolean {
-    if (!bounded && this.eventBytes + frame.length > this.messageQueueBytes) return false;
+    if (!bounded && this.isFullOfMessages(frame.length)) return false;
     const body = new Uint8Array(FRAME_HEAD_BYTES + frame.length);
     writeU32(body, 0, headerLength);
     body.set(frame, FRAME_HEAD_BYTES);
     this.event(EV_FRAME, type, body);
     return true;
+  }
+
+  /** What a busy client has not taken: messages that wait here, and parcels whose marks stand in the ring. One always fits. */
+  private isFullOfMessages(length: number): boolean {
+    if (this.parcelBytes > 0 && this.conduit.ingress.isDrained()) this.parcelBytes = 0;
+    const waiting = this.eventBytes + this.parcelBytes;
+    return waiting > 0 && waiting + length > this.messageQueueBytes;
   }
 
   /** Moves what waited into the ring. True when nothing waits any more. */

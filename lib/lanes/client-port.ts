@@ -4,6 +4,7 @@
 import { VeloError } from '../errors.js';
 import type { ClientConduit } from '../plane/conduit.js';
 import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
+import { ItemFrameWriter } from '../wire/frame.js';
 import { KIND_MASK, PARCEL, PARCEL_MARK_BYTES, readU32, writeU32 } from './commands.js';
 
 /** What a lane's records and flags mean to the client thread. */
@@ -30,6 +31,8 @@ interface WaitingCommand {
 }
 
 export class ClientPort {
+  /** Writes item frames into the egress ring, for all senders of this port. */
+  readonly frames: ItemFrameWriter;
   private readonly waiting: WaitingCommand[] = [];
   private roomWaiters: (() => void)[] = [];
   private publishArmed = false;
@@ -52,6 +55,7 @@ export class ClientPort {
     readonly deferred: boolean,
   ) {
     this.attentionRows = new Int32Array(rows);
+    this.frames = new ItemFrameWriter(conduit.memory.bytes);
   }
 
   get isOpen(): boolean {

@@ -22,6 +22,8 @@ export interface LaneOptions {
   connectTimeoutMs: number;
   /** Bytes of user messages that may wait for a busy client thread, per lane. */
   messageQueueBytes: number;
+  /** How long the lane looks again after the last record before it parks; 0: it parks at once. */
+  lookAgainMs: number;
 }
 
 /** The shared memory a lane works on. */

@@ -1,6 +1,7 @@
 // The one door to shared memory. Every structure of the plane goes through these methods and through nothing else, so that
 // the very functions that ship can be run by an interleaving explorer that answers each access itself.
 
+import { ByteCopier, viewOf } from '../wire/byte-copier.js';
 import { copyBytes } from '../wire/bytes.js';
 
 /**
@@ -33,10 +34,13 @@ export interface Memory {
 export class SharedMemory implements Memory {
   readonly bytes: Uint8Array;
   readonly words: Int32Array;
+  private readonly view: DataView;
+  private readonly copier = new ByteCopier();
 
   constructor(readonly buffer: SharedArrayBuffer) {
     this.bytes = new Uint8Array(buffer);
     this.words = new Int32Array(buffer);
+    this.view = viewOf(this.bytes);
   }
 
   load(word: number): number {
@@ -73,7 +77,7 @@ export class SharedMemory implements Memory {
     this.words[word] = value;
   }
   copyIn(byteOffset: number, source: Uint8Array, sourceOffset: number, length: number): void {
-    copyBytes(this.bytes, byteOffset, source, sourceOffset, length);
+    this.copier.copy(this.bytes, this.view, byteOffset, source, sourceOffset, length);
   }
   copyOut(byteOffset: number, target: Uint8Array, targetOffset: number, length: number): void {
     copyBytes(target, targetOffset, this.bytes, byteOffset, length);

@@ -167,6 +167,11 @@ export class RingProducer {
     this.kickNext = true;
   }
 
+  /** True when the consumer has freed every record committed so far. */
+  isDrained(): boolean {
+    return this.memory.load(this.base + HEAD) === this.tail;
+  }
+
   /** Says that this producer wants to hear of room. Look again (`reserve`) after calling it, before waiting. */
   wantRoom(): void {
     this.wanting = true;

@@ -7,7 +7,7 @@ import { CMD_DATA } from '../lanes/commands.js';
 import type { RingProducer } from '../plane/ring.js';
 import { SENDER_CANCELLED, SENDER_CLOSED, SENDER_STOPPED } from '../plane/rows.js';
 import type { ItemCodec } from '../wire/codec.js';
-import { ITEM_PREFIX_LEN, itemFrameLength, writeItemFrame } from '../wire/frame.js';
+import { ITEM_PREFIX_LEN, type ItemFrameWriter, itemFrameLength, writeItemFrame } from '../wire/frame.js';
 import { MESSENGER_MUX_KEY } from '../wire/names.js';
 import { MAX_FRAME_BODY } from '../wire/transport-frame.js';
 import type { Outlet } from './stream-sender.js';
@@ -19,7 +19,7 @@ const MAX_RECORD_BYTES = MAX_FRAME_BODY - FRAME_OVERHEAD_BYTES;
 export class MuxOutlet<T> implements Outlet<T> {
   readonly transport = MESSENGER_MUX_KEY;
   private readonly ring: RingProducer;
-  private readonly ringBytes: Uint8Array;
+  private readonly frames: ItemFrameWriter;
   private readonly tag: number;
 
   constructor(
@@ -30,7 +30,7 @@ export class MuxOutlet<T> implements Outlet<T> {
   ) {
     const { conduit } = core.port;
     this.ring = conduit.egress;
-    this.ringBytes = conduit.memory.bytes;
+    this.frames = core.port.frames;
     this.tag = core.row.row;
   }
 
@@ -58,12 +58,12 @@ export class MuxOutlet<T> implements Outlet<T> {
       return false;
     }
     codec.encode(item);
-    const { ring, ringBytes } = this;
+    const { ring } = this;
     const length = itemFrameLength(codec);
     if (length > ring.maxInline) return this.sendLarge();
     const offset = ring.reserve(CMD_DATA, this.tag, length);
     if (offset < 0) return this.noRoom();
-    writeItemFrame(ringBytes, offset, codec);
+    this.frames.write(offset, codec);
     ring.commit();
     core.sent = (core.sent + 1) | 0;
     core.port.committed();

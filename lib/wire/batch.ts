@@ -3,7 +3,8 @@
 // allocates per record. u64 fields are pairs of unsigned halves.
 
 import { VeloError } from '../errors.js';
-import { copyBytes, MAX_U32, readU16BE, readU32BE, writeU16BE, writeU32BE } from './bytes.js';
+import { ByteCopier, viewOf } from './byte-copier.js';
+import { MAX_U32, readU16BE, readU32BE, writeU16BE, writeU32BE } from './bytes.js';
 
 /** First byte of every batch of the era this package speaks. */
 export const MUX_VERSION = 2;
@@ -104,12 +105,17 @@ export class BatchEncoder {
   /** Records so far. */
   count = 0;
   private buffer: Uint8Array = EMPTY;
+  private view = viewOf(EMPTY);
   private start = 0;
+  private readonly copier = new ByteCopier();
 
   /** @throws VeloError `ERR_BATCH_FULL` when the buffer has no room for a header. */
   begin(buffer: Uint8Array, start: number, flags: number, epochHi: number, epochLo: number, batchSeq: number): void {
     if (start < 0 || buffer.length - start < BATCH_HEADER_LEN) throw noRoom(BATCH_HEADER_LEN, buffer.length - start);
-    this.buffer = buffer;
+    if (this.buffer !== buffer) {
+      this.buffer = buffer;
+      this.view = viewOf(buffer);
+    }
     this.start = start;
     this.length = BATCH_HEADER_LEN;
     this.count = 0;
@@ -126,7 +132,7 @@ export class BatchEncoder {
     if (len > MAX_U32) throw new VeloError('ERR_BODY_TOO_LARGE', `record body of ${len} bytes exceeds ${MAX_U32}`);
     if (len < 0 || srcOff < 0 || srcOff + len > src.length) throw badSource(srcOff, len, src.length);
     const body = this.record(RECORD_DATA, slot, frameSeq, len);
-    copyBytes(this.buffer, body, src, srcOff, len);
+    this.copier.copy(this.buffer, this.view, body, src, srcOff, len);
   }
 
   openSlot(
@@ -181,10 +187,11 @@ export class BatchEncoder {
     const at = this.start + this.length;
     if (this.count >= MAX_RECORDS_PER_BATCH) throw countFull();
     if (at + need > buffer.length) throw noRoom(need, buffer.length - at);
+    const view = this.view;
     buffer[at] = type;
-    writeU32BE(buffer, at + OFFSET_SLOT, slot);
-    writeU32BE(buffer, at + OFFSET_FRAME_SEQ, frameSeq);
-    writeU32BE(buffer, at + OFFSET_BODY_LEN, bodyLength);
+    view.setUint32(at + OFFSET_SLOT, slot);
+    view.setUint32(at + OFFSET_FRAME_SEQ, frameSeq);
+    view.setUint32(at + OFFSET_BODY_LEN, bodyLength);
     this.length += need;
     this.count += 1;
     return at + RECORD_HEADER_LEN;

@@ -2,6 +2,7 @@
 // specification §2). Owns the variant names and the item prefix; it must never decide what a frame does to a stream.
 
 import { VeloError } from '../errors.js';
+import { ByteCopier, viewOf } from './byte-copier.js';
 import { copyBytes, startsWithAt } from './bytes.js';
 import type { EncodedValue, ItemCodec } from './codec.js';
 import { MsgpackReader, MsgpackWriter } from './msgpack.js';
@@ -117,6 +118,28 @@ export function writeItemFrame(target: Uint8Array, offset: number, codec: Encode
   const length = codec.end - codec.start;
   copyBytes(target, offset + ITEM_PREFIX_LEN, codec.bytes, codec.start, length);
   return ITEM_PREFIX_LEN + length;
+}
+
+/** The item prefix as a word and a half, big-endian. */
+const ITEM_PREFIX_WORD = 0x81a44974;
+const ITEM_PREFIX_REST = 0x656d;
+
+/** Writes `Item` frames into one buffer, again and again: what {@link writeItemFrame} does, for the per-record path. */
+export class ItemFrameWriter {
+  private readonly view: DataView;
+  private readonly copier = new ByteCopier();
+
+  constructor(private readonly target: Uint8Array) {
+    this.view = viewOf(target);
+  }
+
+  /** Writes the frame of what `codec` encoded last at `offset`; the room must be there. */
+  write(offset: number, codec: EncodedValue): void {
+    this.view.setUint32(offset, ITEM_PREFIX_WORD);
+    this.view.setUint16(offset + 4, ITEM_PREFIX_REST);
+    const body = offset + ITEM_PREFIX_LEN;
+    this.copier.copy(this.target, this.view, body, codec.bytes, codec.start, codec.end - codec.start);
+  }
 }
 
 /** Any frame in an array of its own. */
