@@ -3,6 +3,7 @@
 
 import { VeloError } from '../errors.js';
 import { BATCH_HEADER_LEN, CLOSE_SLOT_BODY_LEN, MAX_RECORDS_PER_BATCH, RECORD_HEADER_LEN } from '../wire/batch.js';
+import { MAX_FRAME_BODY } from '../wire/transport-frame.js';
 
 /** Bytes kept free before a batch in every buffer, so that the frame's preamble and envelope go right before it. */
 export const BATCH_HEADROOM = 64;
@@ -12,10 +13,8 @@ export const BATCH_HEADROOM = 64;
 export const COALESCE_THRESHOLD = 65_536;
 /** A batch must hold at least its header and one empty record, whatever was configured. */
 export const MIN_BATCH_CAP = BATCH_HEADER_LEN + RECORD_HEADER_LEN;
-/** Header and payload of one messenger frame together. */
-export const MAX_FRAME_BYTES = 16 * 1024 * 1024;
 /** Largest batch that can travel inline at all: a frame less the room for preamble and envelope. */
-export const MAX_INLINE_BATCH = MAX_FRAME_BYTES - BATCH_HEADROOM;
+export const MAX_INLINE_BATCH = MAX_FRAME_BODY - BATCH_HEADROOM;
 /** Slot indices of one (peer, lane) table. A peer refuses any higher index, so a batcher never hands one out. */
 export const MAX_TABLE_SLOTS = 65_536;
 /**
@@ -126,7 +125,7 @@ export function resolveMuxConfig(options: MuxOptions = {}): MuxConfig {
       0,
       Number.MAX_SAFE_INTEGER,
     ),
-    maxBatchBytes: integer('maxBatchBytes', options.maxBatchBytes ?? DEFAULT_MAX_BATCH_BYTES, 0, MAX_FRAME_BYTES),
+    maxBatchBytes: integer('maxBatchBytes', options.maxBatchBytes ?? DEFAULT_MAX_BATCH_BYTES, 0, MAX_FRAME_BODY),
     creditSweepIntervalMs: positive(
       'creditSweepIntervalMs',
       options.creditSweepIntervalMs ?? DEFAULT_CREDIT_SWEEP_INTERVAL_MS,
