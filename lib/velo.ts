@@ -32,6 +32,8 @@ import { PeerInfo } from './wire/peer-info.js';
 import { generateInstanceId, workerIdOf } from './wire/worker-id.js';
 
 const DEFAULT_CLOSE_MS = 5_000;
+/** A day: timers take no more than 25 of them. */
+const MAX_CLOSE_MS = 86_400_000;
 const IPV4_PREFIX = 32;
 const IPV6_PREFIX = 128;
 
@@ -154,7 +156,8 @@ export class Velo implements AsyncDisposable {
 
   /**
    * Calls a peer's handler: bytes in, bytes out. Rejects with `ERR_UNKNOWN_PEER`, `ERR_UNKNOWN_HANDLER`, `ERR_HANDLER_FAILED`,
-   * `ERR_TIMEOUT`, `ERR_ABORTED`, `ERR_CONNECT_FAILED`, `ERR_CONNECTION_CLOSED`, `ERR_PEER_SHUTTING_DOWN`, `ERR_FRAME_TOO_LARGE`.
+   * `ERR_TIMEOUT`, `ERR_ABORTED`, `ERR_CONNECT_FAILED`, `ERR_CONNECTION_CLOSED`, `ERR_PEER_SHUTTING_DOWN`, `ERR_FRAME_TOO_LARGE`,
+   * `ERR_LIMIT`, `ERR_RESPONSE_SLOTS_EXHAUSTED`, `ERR_LANE_DIED`, `ERR_CLOSED`.
    */
   async unary(target: PeerTarget, handler: string, payload?: Uint8Array, options?: CallOptions): Promise<Uint8Array> {
     return await this.open().messenger.unary(target, handler, payload, options);
@@ -186,7 +189,8 @@ export class Velo implements AsyncDisposable {
   /**
    * Attaches to an anchor, as its one sender. On the anchor's own node the sender writes straight to it, without a transport.
    * Rejects with `ERR_ANCHOR_NOT_FOUND` and `ERR_ALREADY_ATTACHED` (own node), `ERR_ATTACH_REFUSED` (the other node's reason),
-   * `ERR_WRONG_HANDLE_KIND`, `ERR_NO_WINDOW`, `ERR_UNSUPPORTED_TRANSPORT`, `ERR_LIMIT`, `ERR_ABORTED`, and what a call rejects with.
+   * `ERR_WRONG_HANDLE_KIND`, `ERR_NO_WINDOW`, `ERR_UNSUPPORTED_TRANSPORT`, `ERR_LIMIT`, `ERR_ABORTED`, `ERR_CHANNEL_CLOSED` (the
+   * stream ended while its slot was being opened), and what a call rejects with.
    */
   async attachAnchor<T = unknown>(
     handle: StreamAnchorHandle,
@@ -195,6 +199,8 @@ export class Velo implements AsyncDisposable {
     const { registry, attacher } = this.open();
     const codec = options.codec ?? msgpackCodec<T>();
     if (handle.worker === this.workerId) {
+      const { signal } = options;
+      if (signal?.aborted) throw new VeloError('ERR_ABORTED', 'attach was aborted', { cause: signal.reason });
       let outlet!: LocalOutlet<T>;
       registry.attachLocal(handle, (entry) => {
         outlet = new LocalOutlet<T>(entry, codec);
@@ -235,10 +241,11 @@ export class Velo implements AsyncDisposable {
 
   /**
    * Takes the node down: anchors end as cancelled, senders as dropped, peers are told, queued bytes are written until
-   * `timeoutMs` (default 5,000) is over. Calls in flight reject with `ERR_CLOSED`. Idempotent; never rejects.
+   * `timeoutMs` (default 5,000, at most a day) is over. Calls in flight reject with `ERR_CLOSED`. Idempotent; never rejects.
    */
   close(options: { timeoutMs?: number | undefined } = {}): Promise<void> {
-    this.closing ??= this.parts.close(this.host, options.timeoutMs ?? DEFAULT_CLOSE_MS);
+    const { timeoutMs = DEFAULT_CLOSE_MS } = options;
+    this.closing ??= this.parts.close(this.host, timeoutMs >= 0 ? Math.min(timeoutMs, MAX_CLOSE_MS) : 0);
     return this.closing;
   }
 

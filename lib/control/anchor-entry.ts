@@ -5,7 +5,7 @@
 
 import type { VeloError } from '../errors.js';
 import { ByteQueue } from '../mux/byte-queue.js';
-import { DETACHED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
+import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
 import type { StreamAnchorHandle, StreamCancelHandle } from '../wire/handle.js';
 import type { Feed, FeedTap } from './feed.js';
 
@@ -109,9 +109,9 @@ export class AnchorEntry {
     if (this.feed !== undefined) this.feed.tap = this.channelFirst ? undefined : tap;
   }
 
-  /** The tap took `n` records; their credit goes back with `settle`. */
-  takenByTap(n: number): void {
-    this.takenFromFeed += n;
+  /** The tap took a record; its credit goes back with `settle`. */
+  takenByTap(): void {
+    this.takenFromFeed++;
   }
 
   /** Whether the frame found last came over the wire (and not from this thread). */
@@ -125,13 +125,16 @@ export class AnchorEntry {
     this.onReadable();
   }
 
+  /** The slot is gone and everything in it was read, yet nothing said how the stream ends. */
   private dropFeed(feed: Feed): void {
     this.feed = undefined;
     this.takenFromFeed = 0;
-    if (feed.failure !== undefined) {
-      this.failure = feed.failure;
-      this.remove();
+    if (feed.failure === undefined) {
+      this.channel.push(DROPPED_BYTES, 0, DROPPED_BYTES.length);
+      return;
     }
+    this.failure = feed.failure;
+    this.remove();
   }
 
   // -- life
@@ -150,9 +153,10 @@ export class AnchorEntry {
     if (this.stopRequested) sender.stoppedByAnchor();
   }
 
-  /** The same-thread sender ended: its sentinel goes behind what it sent, and another may attach from now on. */
+  /** The same-thread sender ended: its sentinel goes behind what it sent. After a detach another may attach from now on. */
   endLocal(sentinel: Uint8Array): void {
     this.local = undefined;
+    if (sentinel !== DETACHED_BYTES) this.remove();
     this.inject(sentinel);
   }
 

@@ -27,9 +27,13 @@ export interface Peer {
 /** How a caller names a peer: its PeerInfo, its instance id, or its worker id. */
 export type PeerTarget = PeerInfo | string | bigint;
 
-/** Picks the endpoint to dial: one that is not loopback, unless the node only has loopback or is on this host by address. */
-function chooseEndpoint(endpoints: readonly TcpEndpoint[]): TcpEndpoint {
-  return endpoints.find((endpoint) => !isLoopback(endpoint.host)) ?? endpoints[0]!;
+/**
+ * Picks the endpoint to dial: one that is not loopback, unless the node only has loopback. An endpoint that nobody can dial must
+ * not come as far as a lane.
+ */
+function chooseEndpoint(endpoints: readonly TcpEndpoint[]): TcpEndpoint | undefined {
+  const usable = endpoints.filter(({ host, port }) => host !== '' && port !== 0);
+  return usable.find((endpoint) => !isLoopback(endpoint.host)) ?? usable[0];
 }
 
 function isLoopback(host: string): boolean {
@@ -42,6 +46,8 @@ export function routeOf(info: PeerInfo): PeerRoute {
   const tcp = entries.get(ADDRESS_KEY_TCP);
   if (tcp === undefined) throw new VeloError('ERR_BAD_ADDRESS', `peer ${info.instanceId} has no "tcp" endpoint`);
   const endpoint = chooseEndpoint(decodeTcpEndpoints(tcp));
+  if (endpoint === undefined)
+    throw new VeloError('ERR_BAD_ADDRESS', `peer ${info.instanceId} has no "tcp" endpoint with a host and a port`);
   const lanes = entries.get(ADDRESS_KEY_LANES);
   return {
     workerHi: u64High(info.workerId),
@@ -83,6 +89,9 @@ export class PeerBook {
       // The same object: a hello under way ends for it.
       known.info = info;
       known.route = route;
+      // Who listens there may never have heard of us.
+      known.knowsUs = false;
+      known.handlers = undefined;
       this.announce(known);
       return known;
     }

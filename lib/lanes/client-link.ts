@@ -152,8 +152,9 @@ export class ClientLink {
     return true;
   }
 
-  /** Writes the row's `pulled` word. True when it moved. */
+  /** Writes the row's `pulled` word. True when it moved. Not for a retired stream: the row may have its next life already. */
   publishPulled(stream: EgressStream): boolean {
+    if (this.senders[stream.row] !== stream) return false;
     const pulled = stream.slot.pulledTotal | 0;
     if (pulled === (stream.pulledPublished | 0)) return false;
     stream.pulledPublished = pulled;

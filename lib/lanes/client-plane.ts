@@ -301,7 +301,7 @@ export class ClientPlane {
         return;
       }
       case EV_ADMITTED:
-        this.messages.admitted(tag, decodeOutcome(decodeText(bytes, offset, length)));
+        this.messages.admitted(tag >>> 0, decodeOutcome(decodeText(bytes, offset, length)));
         return;
       case EV_FRAME_FAILED: {
         const text = decodeText(bytes, offset + RESPONSE_ID_BYTES, length - RESPONSE_ID_BYTES);

@@ -20,6 +20,8 @@ export class IngressStream implements Receiver {
   private readonly waiting = new ByteQueue();
   private closing = false;
   private gone = false;
+  /** The row's last record is in the ring. */
+  private retired = false;
   /** Stands in the link's backlog. */
   listed = false;
 
@@ -80,8 +82,9 @@ export class IngressStream implements Receiver {
         return false;
       waiting.pop();
     }
-    if (!this.closing) return true;
+    if (!this.closing || this.retired) return true;
     if (!this.link.writeRecord(EV_RETIRED, this.tag, NO_BYTES, 0, 0)) return false;
+    this.retired = true;
     this.link.dropReceiver(this);
     return true;
   }

@@ -49,6 +49,8 @@ export class PeerLink {
   readonly batchers: (PeerBatcher | undefined)[] = [];
   private readonly connections: (OutgoingConnection | undefined)[] = [];
   private readonly peerBudget: ByteBudget;
+  /** Its address has changed since the first. */
+  private moved = false;
 
   constructor(
     private readonly lane: PeerLane,
@@ -69,9 +71,10 @@ export class PeerLink {
     return this.route.workerLo;
   }
 
-  /** A newer address of the same peer. Connections that stand are kept. */
+  /** A newer address of the same peer. Connections that stand are kept; whatever is dialed from now on is dialed there. */
   update(route: PeerRoute): void {
     this.route = route;
+    this.moved = true;
   }
 
   /** The lane that is home to this peer's mux lane `k`. */
@@ -81,7 +84,8 @@ export class PeerLink {
 
   connection(k: number): OutgoingConnection {
     let connection = this.connections[k];
-    if (connection === undefined) {
+    // An idle connection holds nothing but the address that it would dial.
+    if (connection === undefined || (this.moved && connection.state === 'idle')) {
       const { lanePorts, port, host } = this.route;
       connection = this.lane.connect(host, lanePorts.length > 0 ? lanePorts[k % lanePorts.length]! : port);
       this.connections[k] = connection;

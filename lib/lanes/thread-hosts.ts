@@ -107,6 +107,8 @@ class ThreadHost implements LaneHost {
   private closing = false;
   private lastError = '';
   private readonly ended = new Set<number>();
+  /** Lanes whose control port has closed, also before anybody listened for their death. */
+  private readonly lost = new Set<PreparedLane>();
   private readonly whenEnded: (() => void)[] = [];
 
   noteError(error: Error): void {
@@ -132,7 +134,8 @@ class ThreadHost implements LaneHost {
     }
     for (const [i, lane] of this.lanes.entries()) {
       lane.control.on('message', (report: LaneReport) => this.hear(i, report));
-      lane.control.on('close', () => this.laneEnded(i));
+      if (this.lost.has(lane)) setImmediate(() => this.laneEnded(i));
+      else lane.control.on('close', () => this.laneEnded(i));
       const go: LaneOrder = { type: 'go' };
       lane.control.postMessage(go);
     }
@@ -153,6 +156,7 @@ class ThreadHost implements LaneHost {
         else reject(new VeloError('ERR_LANE_DIED', `the lane reported "${report.type}" at its start`));
       });
       lane.control.once('close', () => {
+        this.lost.add(lane);
         clearTimeout(timer);
         fail(this.lastError === '' ? 'its thread ended' : this.lastError);
       });

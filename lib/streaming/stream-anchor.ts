@@ -79,6 +79,7 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
     if (!isItem(bytes, offset, length)) return false;
     try {
       this.tapped.push(this.codec.decode(bytes, offset + ITEM_PREFIX_LEN, offset + length));
+      this.entry.takenByTap();
       return true;
     } catch {
       return false;
@@ -178,7 +179,7 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
     /** What can be had without waiting: a result, or undefined when nothing is there. */
     const readNow = (): IteratorResult<R, undefined> | undefined => {
       for (;;) {
-        const found = this.step(softErrorsAsFrames);
+        const found = this.step(softErrorsAsFrames, tap !== undefined);
         if (found === ENDED) return DONE;
         if (found === NOTHING) return undefined;
         const result = accept(found);
@@ -261,12 +262,14 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
   }
 
   /** Reads one frame, if there is one. Throws what the reader must hear. */
-  private step(softErrorsAsFrames: boolean): number {
+  private step(softErrorsAsFrames: boolean, inBatches: boolean): number {
     if (this.over) return ENDED;
     const entry = this.entry;
     if (this.tapped.length > 0) {
-      entry.takenByTap(this.tapped.length);
-      return TAPPED;
+      if (inBatches) return TAPPED;
+      // A batch reader that was aborted left them.
+      this.currentItem = this.tapped.shift();
+      return ITEM;
     }
     for (;;) {
       if (!entry.next()) {

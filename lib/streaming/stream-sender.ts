@@ -90,8 +90,8 @@ export class StreamSender<T> implements AsyncDisposable {
    * Sends an item if there is room now. False: no room (the consumer is behind by its window, or the lane by its ring); await
    * `ready()` and try again. The item is encoded in this call and not kept.
    *
-   * @throws VeloError `ERR_CHANNEL_CLOSED` when the stream is over, `ERR_SERIALIZATION` when the item cannot be encoded,
-   * `ERR_FRAME_TOO_LARGE`, `ERR_LANE_DIED`.
+   * @throws VeloError `ERR_CHANNEL_CLOSED` when the stream is over (`ERR_LANE_DIED`, `ERR_CLOSED` when its lane or its node is),
+   * `ERR_SERIALIZATION` when the item cannot be encoded, `ERR_FRAME_TOO_LARGE`.
    */
   trySend(item: T): boolean {
     return this.outlet.trySend(item);

@@ -1,13 +1,18 @@
 // What a node does with bytes that are wrong: a counted drop, an error answer or a closed connection; then it carries on, which
 // every test proves by a stream that completes afterwards.
 
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { expect } from 'chai';
-import type { Velo } from '../../lib/index.js';
+import { PeerInfo, type Velo } from '../../lib/index.js';
+import { encodeTcpEndpoints, encodeWorkerAddress } from '../../lib/wire/address.js';
 import { RECORD_CLOSE_SLOT } from '../../lib/wire/batch.js';
 import { encodeResponseHeader, RESPONSE_ACK, RESPONSE_UNARY } from '../../lib/wire/envelope.js';
 import { ITEM_PREFIX } from '../../lib/wire/frame.js';
+import { encodeHello } from '../../lib/wire/hello.js';
+import { ADDRESS_KEY_TCP } from '../../lib/wire/names.js';
 import { encodeFrame, FRAME_RESPONSE } from '../../lib/wire/transport-frame.js';
+import { generateInstanceId } from '../../lib/wire/worker-id.js';
 import { failure, openStream, type Pair, provesAlive, streamSuite, take, until } from '../support/nodes.js';
 import { dataRecord, openRecord, oversizedPreamble, recordsOf, WirePeer } from '../support/wire-peer.js';
 
@@ -229,6 +234,20 @@ streamSuite('bytes from a foreign node', (host, nodes) => {
     await counts('droppedBadMessage', answers, 2);
     expect((await peer.call('_list_handlers')).ok).to.equal(true);
   });
+
+  for (const [what, host, port] of [
+    ['port 0', '127.0.0.1', 0],
+    ['no host', '', 4_711],
+  ] as const) {
+    it(`a hello whose one endpoint has ${what} is refused, and nothing is ever dialed for it`, async () => {
+      const endpoint = { name: '', host, port, prefixLength: 32, numaNode: null };
+      const address = encodeWorkerAddress([[ADDRESS_KEY_TCP, encodeTcpEndpoints([endpoint])]]);
+      const nowhere = new PeerInfo(generateInstanceId(randomBytes), address);
+      expect((await peer.call('_hello', encodeHello(nowhere))).ok).to.equal(false);
+      await failure('ERR_BAD_ADDRESS', () => node.registerPeer(nowhere));
+      await failure('ERR_UNKNOWN_PEER', node.unary(nowhere.instanceId, 'any'));
+    });
+  }
 
   const badAttaches: [string, string][] = [
     ['broken JSON', '{"handle":'],

@@ -24,6 +24,7 @@ import { accept, WirePeer } from '../support/wire-peer.js';
 import { type Death, kill } from './crashing-lane.js';
 
 const MORTAL = new URL('./crashing-lane.js', import.meta.url);
+const HASTY = new URL('./hasty-lane.js', import.meta.url);
 const STILLBORN = new URL('./stillborn-lane.js', import.meta.url);
 
 function deathSuite(host: 'piscina' | 'worker', nodes: Nodes): void {
@@ -225,6 +226,12 @@ function deathSuite(host: 'piscina' | 'worker', nodes: Nodes): void {
     await provesAlive({ consumer: third, producer: survivor });
     await provesAlive({ consumer: survivor, producer: third });
     await lost.sender.close();
+  });
+
+  it('a lane that dies while the others are still starting is dead to its node', async () => {
+    const node = await nodes.make({ host, worker: HASTY, lanes: 2 });
+    node.registerPeer(peer.info);
+    await failure('ERR_LANE_DIED', node.unary(peer.info.instanceId, 'any', undefined, { timeoutMs: 2_000 }));
   });
 
   it('a worker that dies before it listens fails the build with a code', async () => {

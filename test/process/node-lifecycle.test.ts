@@ -2,7 +2,7 @@
 // and on one.
 
 import { expect } from 'chai';
-import type { StreamSender } from '../../lib/index.js';
+import { customCodec, type StreamSender } from '../../lib/index.js';
 import {
   failure,
   holdsNothing,
@@ -226,6 +226,33 @@ streamSuite('ends of a stream between nodes', (host, nodes) => {
     expect(error?.code).to.equal('ERR_SENDER_DROPPED');
   });
 
+  for (const way of ['items', 'frames', 'batches'] as const) {
+    it(`items that came to a batch reader as it was aborted are the first that ${way}() reads`, async () => {
+      const { consumer, producer } = await nodes.shared(host);
+      const enough = new AbortController();
+      const codec = customCodec<number>({
+        encode: (value) => Uint8Array.of(value),
+        decode: ([value]) => {
+          if (value === 0) enough.abort();
+          return value!;
+        },
+      });
+      const anchor = consumer.createAnchor<number>({ codec });
+      const sender = await producer.attachAnchor<number>(anchor.handle, { codec });
+      const waiting = failure('ERR_ABORTED', anchor.batches({ signal: enough.signal }).next());
+      // More than the window: what was left behind must give its credit back too.
+      const sending = sendRange(sender, 0, 100).then(() => sender.finalize());
+      await waiting;
+      const got: number[] = [];
+      if (way === 'frames') {
+        for await (const frame of anchor.frames()) if (frame.kind === 'item') got.push(frame.value);
+      } else if (way === 'batches') for await (const items of anchor.batches()) got.push(...items);
+      else for await (const value of anchor) got.push(value);
+      await sending;
+      expect(got).to.deep.equal(range(0, 100));
+    });
+  }
+
   it('two reads at once are refused, and the first goes on', async () => {
     const { anchor, sender } = await openStream<number>(await nodes.shared(host));
     const first = anchor[Symbol.asyncIterator]().next();
@@ -281,6 +308,16 @@ streamSuite('a closing node', (host, nodes) => {
     const { items, error } = await readAll(anchor);
     expect(items).to.deep.equal(range(0, 20));
     expect(error?.code).to.equal('ERR_SENDER_DROPPED');
+  });
+
+  it('takes any number for its deadline', async () => {
+    for (const timeoutMs of [Number.POSITIVE_INFINITY, 2 ** 40, Number.NaN, -1, 0]) {
+      const { consumer, producer } = await nodes.pair(host);
+      const { anchor, sender } = await openStream<number>({ consumer, producer });
+      await sender.send(1);
+      await producer.close({ timeoutMs });
+      if (timeoutMs > 0) expect((await readAll(anchor)).error?.code).to.equal('ERR_SENDER_DROPPED');
+    }
   });
 
   it('lets a stream that was finalized arrive whole', async () => {

@@ -46,6 +46,15 @@ streamSuite('a stream on one node', (host, nodes) => {
     await failure('ERR_ANCHOR_NOT_FOUND', node.attachAnchor(anchor.handle));
   });
 
+  it('an attach whose signal has fired already attaches nobody', async () => {
+    const { consumer: node } = await nodes.shared(host);
+    const anchor = node.createAnchor<number>();
+    await failure('ERR_ABORTED', node.attachAnchor(anchor.handle, { signal: AbortSignal.abort() }));
+    const sender = await node.attachAnchor<number>(anchor.handle);
+    await sender.finalize();
+    expect(await readAll(anchor)).to.deep.equal({ items: [], error: undefined });
+  });
+
   it('AD-08 a stop reaches the sender, and so does a cancel', async () => {
     const { consumer: node } = await nodes.shared(host);
     const anchor = node.createAnchor<number>();
@@ -79,6 +88,21 @@ streamSuite('a stream on one node', (host, nodes) => {
       ...[3, 4, 5],
       'finalized',
     ]);
+  });
+
+  it('an anchor whose sender has ended its stream takes no other sender, though nobody has read the end', async () => {
+    const { consumer: node, producer } = await nodes.shared(host);
+    for (const end of ['finalize', 'close'] as const) {
+      const anchor = node.createAnchor<number>();
+      const sender = await node.attachAnchor<number>(anchor.handle);
+      await sender.send(1);
+      await sender[end]();
+      await failure('ERR_ANCHOR_NOT_FOUND', node.attachAnchor(anchor.handle));
+      await failure('ERR_ATTACH_REFUSED', producer.attachAnchor(anchor.handle));
+      const { items, error } = await readAll(anchor);
+      expect(items).to.deep.equal([1]);
+      expect(error?.code).to.equal(end === 'close' ? 'ERR_SENDER_DROPPED' : undefined);
+    }
   });
 
   it('AD-15 a remote sender after a local one does not overtake it', async () => {

@@ -145,6 +145,20 @@ streamSuite('messages to a foreign node', (host, nodes) => {
     expect(node.stats().peers).to.equal(1);
   });
 
+  it('a peer that comes back at another address is greeted and called there', async () => {
+    peer.handlers = ['slow'];
+    await failure('ERR_TIMEOUT', node.unary(peer.info.instanceId, 'slow', undefined, { timeoutMs: 30 }));
+    await peer.close();
+    await until('the connection is gone', () => node.stats().connectionsClosed > 0);
+    const elsewhere = await WirePeer.listen();
+    elsewhere.handlers = ['slow'];
+    elsewhere.faces(node);
+    node.registerPeer(new PeerInfo(peer.info.instanceId, elsewhere.info.address));
+    await failure('ERR_TIMEOUT', node.unary(peer.info.instanceId, 'slow', undefined, { timeoutMs: 500 }));
+    expect(elsewhere.requests.map(({ handler }) => handler)).to.deep.equal(['_hello', 'slow']);
+    await elsewhere.close();
+  });
+
   it('a peer that comes back on the same port is dialed again', async () => {
     peer.handlers = ['slow'];
     await failure('ERR_TIMEOUT', node.unary(peer.info.instanceId, 'slow', undefined, { timeoutMs: 30 }));

@@ -238,6 +238,7 @@ streamSuite('a slot opened by a foreign node', (host, nodes) => {
 
   const vanishings: [string, (anchor: StreamAnchor<number>) => Promise<void>][] = [
     ['closes its slot', () => peer.batch(0, (batch) => batch.closeSlot(SLOT_1, 2, CLOSE_PEER_GONE))],
+    ['closes it as if after one', () => peer.batch(0, (batch) => batch.closeSlot(SLOT_1, 2, CLOSE_TERMINAL_SENT))],
     ['starts a new epoch', () => peer.batch(0, (batch) => batch.creditUpdate(0, 1), { epoch: 2n })],
     ['says so itself', () => peer.batch(0, (batch) => dataRecord(batch, SLOT_1, 2, DROPPED_BYTES))],
   ];

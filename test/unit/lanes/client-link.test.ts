@@ -1,0 +1,95 @@
+// The lane's end of a conduit, by itself: what it writes to rows and rings when a client is slow, or done with a row already.
+
+import { MessageChannel, type MessagePort } from 'node:worker_threads';
+import { expect } from 'chai';
+import { ClientLink, type LinkLane } from '../../../lib/lanes/client-link.js';
+import { EV_DATA, EV_RETIRED } from '../../../lib/lanes/commands.js';
+import { EgressStream } from '../../../lib/lanes/egress-stream.js';
+import { IngressStream } from '../../../lib/lanes/ingress-stream.js';
+import type { EgressSlot } from '../../../lib/mux/egress-slot.js';
+import type { IngressTable } from '../../../lib/mux/ingress-table.js';
+import { DELIVERED } from '../../../lib/mux/ingress-types.js';
+import type { PeerBatcher } from '../../../lib/mux/peer-batcher.js';
+import {
+  ClientConduit,
+  ClientRows,
+  createClientRows,
+  createConduit,
+  WorkerConduit,
+} from '../../../lib/plane/conduit.js';
+import { ParcelReceiver, ParcelSender } from '../../../lib/plane/parcels.js';
+
+const SIZES = { ringBytes: 1024, rows: 1024 };
+const ROW = 3;
+const CREDIT = 64;
+const RECORD = new Uint8Array(100);
+
+describe('the lane end of a conduit', () => {
+  let ports: MessagePort[];
+  let link: ClientLink;
+  let client: ClientConduit;
+  let rows: ClientRows;
+  beforeEach(() => {
+    const buffer = createConduit(SIZES);
+    const shared = createClientRows(SIZES);
+    const { port1, port2 } = new MessageChannel();
+    ports = [port1, port2];
+    client = new ClientConduit(buffer, SIZES);
+    rows = new ClientRows(shared, SIZES);
+    link = new ClientLink(
+      {} as LinkLane,
+      0,
+      new WorkerConduit(buffer, SIZES),
+      new ClientRows(shared, SIZES),
+      new ParcelSender(port1),
+      new ParcelReceiver(port2),
+      0,
+    );
+  });
+  afterEach(() => {
+    for (const port of ports) port.close();
+  });
+
+  /** Kinds of the records that the client finds. */
+  function read(): number[] {
+    const kinds: number[] = [];
+    const ring = client.ingress;
+    if (ring.refresh()) while (ring.next()) kinds.push(ring.kind);
+    ring.release();
+    return kinds;
+  }
+
+  it('a stream that ended with records waiting for room says so once, behind them', () => {
+    const bind = { row: ROW, generation: 1, credit: CREDIT, byteBudget: 0 };
+    const stream = new IngressStream(link, {} as IngressTable, bind, 0, ROW);
+    link.receivers[ROW] = stream;
+    const sent = 12;
+    for (let i = 0; i < sent; i++) expect(stream.deliver(RECORD, 0, RECORD.length, false)).to.equal(DELIVERED);
+    expect(stream.listed, 'some did not fit').to.equal(true);
+    link.publish();
+    const kinds = read();
+    // Room came, and the slot closes before the lane has moved what waits.
+    stream.slotClosed();
+    for (let turn = 0; turn < sent; turn++) {
+      link.publish();
+      kinds.push(...read());
+    }
+    expect(kinds).to.deep.equal([...Array.from({ length: sent }, () => EV_DATA), EV_RETIRED]);
+    expect(link.receivers[ROW]).to.equal(undefined);
+  });
+
+  it('a stream that is over never writes to its row again: the row may belong to another', () => {
+    const first = rows.senders.allocate(ROW);
+    const stream = new EgressStream(link, ROW, first, {} as PeerBatcher, CREDIT);
+    const slot = { pulledTotal: 20 } as EgressSlot;
+    stream.slot = slot;
+    link.senders[ROW] = stream;
+    expect(link.publishPulled(stream)).to.equal(true);
+    expect(rows.senders.pulled(ROW)).to.equal(20);
+    slot.pulledTotal = 40;
+    stream.retired(slot, 'discarded');
+    rows.senders.allocate(ROW);
+    expect(link.publishPulled(stream)).to.equal(false);
+    expect(rows.senders.pulled(ROW)).to.equal(0);
+  });
+});
