@@ -58,6 +58,8 @@ export class ClientLink {
   private eventBytes = 0;
   /** Bytes of messages in the parcel port since the ring was last seen empty. */
   private parcelBytes = 0;
+  /** Response slots of calls that are out, and the generation of each. */
+  private readonly expected = new Map<number, number>();
   private mustRing = false;
   private muted = false;
   private readonly mark = new Uint8Array(PARCEL_MARK_BYTES);
@@ -280,6 +282,16 @@ export class ClientLink {
     body.set(frame, FRAME_HEAD_BYTES);
     this.event(EV_FRAME, type, body);
     return true;
+  }
+
+  /** A call of this client went out: its answer may come in. A slot has one call at a time, so this is bounded by the slots. */
+  expectAnswer(slot: number, generation: number): void {
+    this.expected.set(slot, generation);
+  }
+
+  /** True once for each call that is out. */
+  takeExpected(slot: number, generation: number): boolean {
+    return this.expected.get(slot) === generation && this.expected.delete(slot);
   }
 
   /** What a busy client has not taken: messages that wait here, and parcels whose marks stand in the ring. One always fits. */

@@ -90,7 +90,8 @@ export class InboundRouter {
       case 'answer':
       case 'refused': {
         const link = this.lane.links[message.origin];
-        if (link === undefined) this.drops.badMessage += 1;
+        // Only an answer to a call that is out: nobody else may fill a client's queue in the name of answers.
+        if (!link?.takeExpected(message.slot, message.generation)) this.drops.badMessage += 1;
         else link.frame(type, whole(buffer, headerAt, headerLength, payloadAt, payloadLength), headerLength, true);
         return;
       }

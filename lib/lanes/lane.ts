@@ -292,6 +292,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
 
   sendFrame(link: ClientLink, token: number, peerNumber: number, bytes: Uint8Array): void {
     const frame = new MessageFrame(link, token, bytes, () => this.touch());
+    if (frame.awaitsAnswer) link.expectAnswer(frame.slot, frame.generation);
     const peer = this.peers[peerNumber];
     if (peer === undefined) frame.failed(new VeloError('ERR_UNKNOWN_PEER', `peer ${peerNumber} is not registered`));
     else if (peer.send(frame)) frame.admitted(undefined);

@@ -2,13 +2,15 @@
 // admission, if somebody waits for it, and a write that failed.
 
 import { VeloError } from '../errors.js';
-import { REQUEST_ID_OFFSET } from '../wire/envelope.js';
+import { REQUEST_ID_OFFSET, RESPONSE_NONE } from '../wire/envelope.js';
+import { responseGeneration, responseSlot } from '../wire/response-id.js';
 import { FRAME_MESSAGE, PREAMBLE_LEN } from '../wire/transport-frame.js';
 import type { ClientLink } from './client-link.js';
 import { EV_ADMITTED, EV_FRAME_FAILED, encodeOutcome, RESPONSE_ID_BYTES } from './commands.js';
 import { OutFrame } from './out-frame.js';
 
 const TYPE_OFFSET = 2;
+const RESPONSE_TYPE_OFFSET = 1;
 
 export class MessageFrame extends OutFrame {
   constructor(
@@ -20,6 +22,27 @@ export class MessageFrame extends OutFrame {
     private readonly touched: () => void,
   ) {
     super(bytes);
+  }
+
+  /** A request whose caller waits for an answer. */
+  get awaitsAnswer(): boolean {
+    return (
+      this.buffer[this.start + TYPE_OFFSET] === FRAME_MESSAGE &&
+      this.buffer[this.header + RESPONSE_TYPE_OFFSET] !== RESPONSE_NONE
+    );
+  }
+
+  /** The private half of the request's response id. */
+  get slot(): number {
+    return responseSlot(this.buffer, this.header + REQUEST_ID_OFFSET);
+  }
+
+  get generation(): number {
+    return responseGeneration(this.buffer, this.header + REQUEST_ID_OFFSET);
+  }
+
+  private get header(): number {
+    return this.start + PREAMBLE_LEN;
   }
 
   override onAdmitted(ok: boolean, error?: VeloError): void {
@@ -51,7 +74,7 @@ export class MessageFrame extends OutFrame {
     if (type !== FRAME_MESSAGE) return; // an answer that cannot be sent has nobody left to hear it
     const outcome = encodeOutcome(error ?? new VeloError('ERR_CONNECTION_CLOSED', 'the frame was not written'));
     const body = new Uint8Array(RESPONSE_ID_BYTES + outcome.length);
-    const id = this.start + PREAMBLE_LEN + REQUEST_ID_OFFSET;
+    const id = this.header + REQUEST_ID_OFFSET;
     body.set(this.buffer.subarray(id, id + RESPONSE_ID_BYTES));
     body.set(outcome, RESPONSE_ID_BYTES);
     this.link.event(EV_FRAME_FAILED, type, body);
