@@ -5,6 +5,8 @@ import { VeloError } from '../errors.js';
 import { LANE_FULL_TEXT } from '../messenger/dispatch-plan.js';
 import { type InboundBatch, InboundClassifier, type InboundRequest } from '../messenger/inbound-message.js';
 import { encodeReply } from '../messenger/replies.js';
+import { isForLane } from '../mux/ingress-table.js';
+import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { SENDER_CANCELLED, SENDER_STOPPED } from '../plane/rows.js';
 import { batchLaneOf, RESPONSE_NONE } from '../wire/envelope.js';
 import { parseJson } from '../wire/json.js';
@@ -24,6 +26,7 @@ export interface RouterLane {
   readonly workerLo: number;
   readonly links: readonly ClientLink[];
   readonly laneCount: number;
+  readonly metrics: MuxMetrics;
   beforeFrames(): void;
   endTurn(): void;
   guard(turn: () => void): void;
@@ -107,8 +110,10 @@ export class InboundRouter {
     if (peer === undefined) this.drops.unknownPeer += 1;
     else if (peer.homeOf(batch.lane, this.lane.laneCount) !== this.lane.lane) this.drops.wrongHome += 1;
     else {
-      const end = batch.payloadOffset + batch.payloadLength;
-      peer.table(batch.lane).handleBatch(buffer, batch.payloadOffset, end, batch.lane);
+      const start = batch.payloadOffset;
+      const end = start + batch.payloadLength;
+      if (isForLane(buffer, start, end, batch.lane, this.lane.metrics))
+        peer.table(batch.lane).handleBatch(buffer, start, end);
     }
   }
 

@@ -20,6 +20,7 @@ import {
   RECORD_OPEN_SLOT,
   RECORD_SLOT_HEARTBEAT,
 } from '../wire/batch.js';
+import { readU16BE } from '../wire/bytes.js';
 import { HEARTBEAT_BYTES } from '../wire/frame.js';
 import { slotIndex } from '../wire/slot-id.js';
 import { CreditReturn } from './credit-return.js';
@@ -41,12 +42,22 @@ export interface IngressTableOptions {
   readonly peerBudget: ByteReservation;
 }
 
-const LANE_FLAGS_OFFSET = 1;
+const FLAGS_OFFSET = 1;
+const COUNT_OFFSET = 2;
 const NO_BYTES = new Uint8Array(0);
 
-/** The lane a batch says it is for, or −1 when it is too short to say. Lets a caller drop it before a table exists. */
-export function batchLane(buffer: Uint8Array, start: number, end: number): number {
-  return end - start < BATCH_HEADER_LEN ? -1 : buffer[start + LANE_FLAGS_OFFSET]! & FLAGS_LANE_MASK;
+/**
+ * Whether a batch that came to the handler of `lane` names that lane; else it is dropped whole and its records are counted. Asked
+ * before a table is looked up, so that a stray batch makes none.
+ */
+export function isForLane(buffer: Uint8Array, start: number, end: number, lane: number, metrics: MuxMetrics): boolean {
+  if (end - start < BATCH_HEADER_LEN) {
+    metrics.malformedBatches += 1;
+    return false;
+  }
+  if ((buffer[start + FLAGS_OFFSET]! & FLAGS_LANE_MASK) === lane) return true;
+  metrics.droppedLaneMismatch += readU16BE(buffer, start + COUNT_OFFSET);
+  return false;
 }
 
 export class IngressTable {
@@ -86,19 +97,15 @@ export class IngressTable {
   }
 
   /**
-   * Applies one batch that arrived at the handler of `handlerLane`. Records before a malformed one are applied, the
-   * rest is dropped; neither peer nor slots fail for it.
+   * Applies one batch of this lane ({@link isForLane}). Records before a malformed one are applied, the rest is dropped;
+   * neither peer nor slots fail for it.
    */
-  handleBatch(buffer: Uint8Array, start: number, end: number, handlerLane: number): void {
+  handleBatch(buffer: Uint8Array, start: number, end: number): void {
     const decoder = this.decoder;
     const metrics = this.metrics;
     decoder.reset(buffer, start, end);
     if (!decoder.readHeader()) {
       metrics.malformedBatches += 1;
-      return;
-    }
-    if ((decoder.flags & FLAGS_LANE_MASK) !== handlerLane || handlerLane !== this.lane) {
-      metrics.droppedLaneMismatch += decoder.recordCount;
       return;
     }
     if (!this.admitEpoch(decoder.epochHi, decoder.epochLo)) {

@@ -4,7 +4,7 @@
 import type { ControlSink } from '../../lib/mux/batcher-types.js';
 import { ByteBudget } from '../../lib/mux/byte-budget.js';
 import type { EgressSlot } from '../../lib/mux/egress-slot.js';
-import { IngressTable } from '../../lib/mux/ingress-table.js';
+import { IngressTable, isForLane } from '../../lib/mux/ingress-table.js';
 import type { ByteReservation, Receiver } from '../../lib/mux/ingress-types.js';
 import { type MuxConfig, type MuxOptions, resolveMuxConfig } from '../../lib/mux/mux-config.js';
 import { MuxMetrics } from '../../lib/mux/mux-metrics.js';
@@ -139,7 +139,12 @@ export class CoreNode {
     // A copy inside a larger buffer, so that offsets are never zero by luck.
     const padded = new Uint8Array(batch.length + 13);
     padded.set(batch, 7);
-    this.table.handleBatch(padded, 7, 7 + batch.length, this.lane);
+    this.receiveAt(this.lane, padded, 7, 7 + batch.length);
+  }
+
+  /** A batch at the handler of `lane`, as a router gives it to the table of that lane. */
+  receiveAt(lane: number, buffer: Uint8Array, start: number, end: number): void {
+    if (isForLane(buffer, start, end, lane, this.metrics)) this.table.handleBatch(buffer, start, end);
   }
 
   private control(create: boolean): ControlSink | undefined {

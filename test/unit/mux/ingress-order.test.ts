@@ -67,7 +67,7 @@ describe('mux ingress: order within a slot', () => {
   it('AR-02 held bytes are copies: the batch they came in may be reused', () => {
     const { node, receivers } = opened();
     const batch = next(1).data(0, 2, itemFrame(2)).bytes;
-    node.table.handleBatch(batch, 0, batch.length, 0);
+    node.receiveAt(0, batch, 0, batch.length);
     batch.fill(0xee);
     node.receive(next(2).data(0, 1, itemFrame(1)).bytes);
     expect(texts(receivers[0]!)).to.deep.equal(['1', '2']);

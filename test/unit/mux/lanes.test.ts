@@ -2,7 +2,6 @@
 
 import { expect } from 'chai';
 import { ByteBudget } from '../../../lib/mux/byte-budget.js';
-import { batchLane } from '../../../lib/mux/ingress-table.js';
 import { BatchBuilder } from '../../support/batch-builder.js';
 import { CoreNode, frameText, itemFrame } from '../../support/core-pair.js';
 import { FakeOwner } from '../../support/mux-fakes.js';
@@ -23,20 +22,17 @@ describe('mux lanes', () => {
   it('AL-03 a batch on a handler of another lane is dropped even when its header agrees with the table', () => {
     const node = new CoreNode({ lane: 3 });
     const batch = new BatchBuilder({ flags: 3 }).credit(0, 1).credit(0, 1).bytes;
-    node.table.handleBatch(batch, 0, batch.length, 0);
+    node.receiveAt(0, batch, 0, batch.length);
     expect(node.metrics.droppedLaneMismatch).to.equal(2);
-    const other = new BatchBuilder({ flags: 0 }).credit(0, 1).bytes;
-    node.table.handleBatch(other, 0, other.length, 0);
-    expect(node.metrics.droppedLaneMismatch).to.equal(3);
     expect(node.metrics.received.count).to.equal(0);
   });
 
-  it('AL-03 the lane can be read before there is a table; the high bits of the flags do not matter', () => {
-    expect(batchLane(new BatchBuilder({ flags: 0xf5 }).bytes, 0, 16)).to.equal(5);
-    expect(batchLane(new Uint8Array(15), 0, 15)).to.equal(-1);
+  it('AL-03 the high bits of the flags do not matter, and a batch too short to name a lane is malformed', () => {
     const node = new CoreNode({ lane: 5 });
     node.receive(new BatchBuilder({ flags: 0xf5 }).credit(0, 1).bytes);
-    expect(node.metrics.droppedLaneMismatch).to.equal(0);
+    expect([node.metrics.droppedLaneMismatch, node.metrics.received.count]).to.deep.equal([0, 1]);
+    node.receive(new Uint8Array(15));
+    expect([node.metrics.droppedLaneMismatch, node.metrics.malformedBatches]).to.deep.equal([0, 1]);
   });
 
   it('AL-04 two lanes keep separate tables: same id on both, records stay apart, a new epoch on one leaves the other', () => {
