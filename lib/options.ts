@@ -107,7 +107,6 @@ const KNOWN_MUX: ReadonlySet<string> = new Set([
   'creditSweepIntervalMs',
   'drainVisitFloorMs',
   'replyLingerMs',
-  'batcherIdleTtlMs',
 ] satisfies (keyof MuxOptions)[]);
 
 /** @throws VeloError `ERR_INVALID_ARGUMENT`; the message names the field. */

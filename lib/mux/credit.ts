@@ -1,22 +1,11 @@
 // Frame credit, both ends of it: what a sender may still send, and what a receiver has admitted, seen taken and not
 // granted yet. Owns the arithmetic and nothing else; it must never know a slot, a buffer or the wire.
 
-import { RECORD_DATA, RECORD_SLOT_HEARTBEAT } from '../wire/batch.js';
-
 const MAX_U32 = 0xffff_ffff;
 
 /** Records a slot's buffer must hold: every data record of the window and one terminal. */
 export function slotBufferDepth(limit: number): number {
   return limit + 1;
-}
-
-/** What a record spends. Control spends nothing, ever. */
-export type Reservation = 'data' | 'terminal' | 'none';
-
-/** Which reservation a record of `type` draws on; only a Data record whose body is a terminal uses the reserve. */
-export function reservationOf(type: number, terminal: boolean): Reservation {
-  if (type === RECORD_DATA) return terminal ? 'terminal' : 'data';
-  return type === RECORD_SLOT_HEARTBEAT ? 'data' : 'none';
 }
 
 /** The sender's side: data credit, and one more that only a terminal can spend. */
@@ -91,11 +80,6 @@ export class IngressAccount {
   /** Records delivered and not seen as taken, terminal included. */
   get buffered(): number {
     return this.count;
-  }
-
-  /** The sender can send no data before it gets a grant. */
-  get senderExhausted(): boolean {
-    return this.outstanding + this.ungranted >= this.limit;
   }
 
   /** False: the sender overspent its window. */

@@ -52,9 +52,4 @@ export class IngressSlot extends IngressAccount {
   get heldRecords(): number {
     return this.hold === undefined ? 0 : this.hold.size;
   }
-
-  /** The sender holds no data credit and nothing waits behind a gap: its silence is not its own. */
-  get senderParked(): boolean {
-    return this.senderExhausted && this.heldRecords === 0;
-  }
 }

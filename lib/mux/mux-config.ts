@@ -46,7 +46,6 @@ const DEFAULT_MAX_BATCH_BYTES = 61_440;
 const DEFAULT_CREDIT_SWEEP_INTERVAL_MS = 200;
 const DEFAULT_DRAIN_VISIT_FLOOR_MS = 2;
 const DEFAULT_REPLY_LINGER_MS = 1;
-const DEFAULT_BATCHER_IDLE_TTL_MS = 60_000;
 
 /** Write at the end of a wake, or after a window from the oldest staged record, or both. */
 export interface AutoFlush {
@@ -79,7 +78,6 @@ export interface MuxOptions {
   readonly creditSweepIntervalMs?: number | undefined;
   readonly drainVisitFloorMs?: number | undefined;
   readonly replyLingerMs?: number | undefined;
-  readonly batcherIdleTtlMs?: number | undefined;
   readonly flushPolicy?: FlushPolicyOption | undefined;
 }
 
@@ -96,14 +94,12 @@ export interface MuxConfig {
   readonly peerByteBudget: number;
   /** Configured cap of a batch. Default 60 KiB; the effective cap is {@link effectiveBatchCap}. */
   readonly maxBatchBytes: number;
-  /** Period of the credit walk, the bind expiry and the eviction clock. Default 200, above 0. */
+  /** Period of the credit walk. Default 200, above 0. */
   readonly creditSweepIntervalMs: number;
   /** Least time between two doorbell visits of one (peer, lane). Default 2; 0: no floor; above 1 h: 1 h. */
   readonly drainVisitFloorMs: number;
   /** How long a credit reply may wait for company. Default 1; 0: it is due at once. */
   readonly replyLingerMs: number;
-  /** Age at which a batcher without slots is evicted. Default 60,000. */
-  readonly batcherIdleTtlMs: number;
   /** Default: auto, on admission. */
   readonly flushPolicy: FlushPolicy;
 }
@@ -132,11 +128,6 @@ export function resolveMuxConfig(options: MuxOptions = {}): MuxConfig {
     ),
     drainVisitFloorMs: Math.min(duration('drainVisitFloorMs', floor, Number.POSITIVE_INFINITY), HOUR_MS),
     replyLingerMs: duration('replyLingerMs', options.replyLingerMs ?? DEFAULT_REPLY_LINGER_MS, HOUR_MS),
-    batcherIdleTtlMs: duration(
-      'batcherIdleTtlMs',
-      options.batcherIdleTtlMs ?? DEFAULT_BATCHER_IDLE_TTL_MS,
-      Number.MAX_SAFE_INTEGER,
-    ),
     flushPolicy: resolveFlushPolicy(options.flushPolicy ?? 'auto'),
   };
 }
@@ -165,11 +156,6 @@ export function resolveFlushPolicy(option: FlushPolicyOption): FlushPolicy {
 /** The largest packed batch: the smallest of three clamps, but never less than one header and one empty record. */
 export function effectiveBatchCap(maxBatchBytes: number, eagerBudget: number): number {
   return Math.max(MIN_BATCH_CAP, Math.min(maxBatchBytes, eagerBudget, COALESCE_THRESHOLD));
-}
-
-/** After how many sweep ticks without activity a batcher is evicted; at least one. */
-export function idleTicksBeforeEviction(config: MuxConfig): number {
-  return Math.max(1, Math.ceil(config.batcherIdleTtlMs / config.creditSweepIntervalMs));
 }
 
 function integer(field: string, value: number, low: number, high: number): number {

@@ -46,8 +46,6 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   readonly lane: number;
   /** Where ingress and the lane post control and replies. */
   readonly control: ControlSink;
-  /** Sweep ticks since the last activity; see {@link ageTick}. */
-  idleTicks = 0;
 
   private readonly label: string;
   private readonly port: BatcherPort;
@@ -282,12 +280,6 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     this.inbox.close();
   }
 
-  /** One sweep tick: counts ticks without activity. Returns the count; 0 means active. */
-  ageTick(): number {
-    this.idleTicks = this.idle ? this.idleTicks + 1 : 0;
-    return this.idleTicks;
-  }
-
   /** No batch is open or on its way, and nothing stands that could open one. */
   private get nothingToWrite(): boolean {
     return (
@@ -334,7 +326,6 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     if (this.wake !== WAKE_NONE) {
       countWake(this.metrics, this.wake);
       this.wake = WAKE_NONE;
-      this.idleTicks = 0;
     }
     this.retryAt = Number.POSITIVE_INFINITY;
     this.drain();

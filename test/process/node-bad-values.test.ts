@@ -39,7 +39,6 @@ describe('values from an application', () => {
     ['creditSweepIntervalMs', { mux: { creditSweepIntervalMs: 0 } }],
     ['drainVisitFloorMs', { mux: { drainVisitFloorMs: -1 } }],
     ['replyLingerMs', { mux: { replyLingerMs: -1 } }],
-    ['batcherIdleTtlMs', { mux: { batcherIdleTtlMs: -1 } }],
     ['window', { window: 3 } as VeloOptions],
     ['mux.window', { mux: { window: 3 } as VeloOptions['mux'] }],
     ['mux', { mux: 7 as unknown as VeloOptions['mux'] }],

@@ -122,7 +122,7 @@ describe('who answers what', () => {
     });
   }
 
-  it('AY-06 a draining node echoes requests of all three kinds', () => {
+  it('a draining node echoes requests of all three kinds', () => {
     for (const type of [RESPONSE_NONE, RESPONSE_ACK, RESPONSE_UNARY]) {
       expect(planReply(type, 'am', 'do', { kind: 'draining' })).to.deep.equal({ reply: 'shuttingDown' });
     }

@@ -123,7 +123,7 @@ describe('inbound messages', () => {
     expect(classifier.drops).to.deep.equal({ ...noDrops, event: 2 });
   });
 
-  it('AY-06 the echo of a draining peer refuses the call that its header names', () => {
+  it('the echo of a draining peer refuses the call that its header names', () => {
     const header = encodeRequestHeader(RESPONSE_UNARY, ownId(9, wireGeneration(16, 4)), 'ping');
     expect(classify(classifier, FRAME_SHUTTING_DOWN, header, 0)).to.deep.equal({
       kind: 'refused',

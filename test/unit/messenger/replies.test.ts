@@ -50,7 +50,7 @@ describe('reply frames', () => {
     expect(encodeReply({ reply: 'shuttingDown' }, idOf(0))).to.equal(undefined);
   });
 
-  it('AY-06 the echo of a refused request is its header byte for byte', () => {
+  it('the echo of a refused request is its header byte for byte', () => {
     const request = Buffer.from(
       '0001000000001a00000005010296bf11e721de6cc50000000000000000040070696e67000068656c6c6f',
       'hex',

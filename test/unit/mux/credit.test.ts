@@ -2,16 +2,12 @@
 
 import { expect } from 'chai';
 import fc from 'fast-check';
-import { EgressLedger, IngressAccount, reservationOf, slotBufferDepth } from '../../../lib/mux/credit.js';
-import {
-  RECORD_CLOSE_SLOT,
-  RECORD_CREDIT_UPDATE,
-  RECORD_DATA,
-  RECORD_LIFECYCLE,
-  RECORD_OPEN_SLOT,
-  RECORD_SLOT_HEARTBEAT,
-} from '../../../lib/wire/batch.js';
-import { FINALIZED_BYTES, isTerminalSentinel, senderErrorFrame } from '../../../lib/wire/frame.js';
+import { EgressLedger, IngressAccount, slotBufferDepth } from '../../../lib/mux/credit.js';
+import { LIFECYCLE_STOP } from '../../../lib/wire/batch.js';
+import { FINALIZED_BYTES, senderErrorFrame } from '../../../lib/wire/frame.js';
+import { BatchBuilder } from '../../support/batch-builder.js';
+import { CoreNode, frameText, itemFrame } from '../../support/core-pair.js';
+import { FakeOwner } from '../../support/mux-fakes.js';
 
 const NO_WATERMARK = Number.MAX_SAFE_INTEGER;
 
@@ -32,11 +28,26 @@ describe('mux credit', () => {
     expect(ledger.credit).to.equal(2);
   });
 
-  it('AC-04 control records draw on nothing', () => {
-    for (const type of [RECORD_OPEN_SLOT, RECORD_CLOSE_SLOT, RECORD_CREDIT_UPDATE, RECORD_LIFECYCLE]) {
-      expect(reservationOf(type, false)).to.equal('none');
-      expect(reservationOf(type, true)).to.equal('none');
+  it('AC-04 control spends nothing, however often, and goes while a slot has no credit', () => {
+    const node = new CoreNode({ mux: { flushPolicy: 'manual' } });
+    const slot = node.open(new FakeOwner(), 5n, 1n, 0);
+    expect([slot.credit, slot.reserve]).to.deep.equal([0, true]);
+    node.sendItem(slot, 1);
+    node.turn();
+    node.port.take();
+    for (let i = 1; i <= 3; i++) {
+      node.batcher.control.replyCredit(0x100, 1);
+      node.batcher.control.replyClose(0x200, 3);
+      node.batcher.control.replyLifecycle(0x300, 0, 1, LIFECYCLE_STOP);
+      node.turn();
+      node.batcher.kick();
+      const types = node.port.take().flatMap((batch) => batch.records.map((record) => record.type));
+      expect([...types].sort()).to.deep.equal(['close', 'credit', 'lifecycle']);
+      expect([slot.credit, slot.reserve, slot.withheld.length]).to.deep.equal([0, true, 1]);
     }
+    node.batcher.abandon(node.open(new FakeOwner(), 5n, 2n, 0));
+    node.turn();
+    expect(node.port.take().flatMap((batch) => batch.records.map((record) => record.type))).to.include('open');
   });
 
   it('AC-05 a grant restores capacity and saturates at 2^32−1', () => {
@@ -53,11 +64,35 @@ describe('mux credit', () => {
   });
 
   it('AC-06 heartbeats and soft errors spend data credit, only a terminal uses the reserve', () => {
+    const node = new CoreNode();
+    const slot = node.open(new FakeOwner(), 5n, 1n, 2);
+    node.port.take();
+    node.batcher.heartbeat(slot);
+    expect([slot.credit, slot.reserve]).to.deep.equal([1, true]);
+    node.send(slot, senderErrorFrame('soft'));
+    expect([slot.credit, slot.reserve]).to.deep.equal([0, true]);
+    node.send(slot, senderErrorFrame('late'));
+    expect([slot.withheld.length, slot.reserve]).to.deep.equal([1, true]);
+    node.batcher.control.postCredit(slot.id, 1);
+    node.finalize(slot);
+    node.turn();
+    expect([slot.credit, slot.reserve, slot.withheld.length]).to.deep.equal([0, false, 0]);
+  });
+
+  it('AC-06 at ingress a SlotHeartbeat and a soft error fill the window, and the terminal still has its place', () => {
+    const node = new CoreNode();
+    const receiver = node.bind(5n, 1n, { limit: 2 });
     const soft = senderErrorFrame('soft');
-    const isTerminal = (bytes: Uint8Array): boolean => isTerminalSentinel(bytes, 0, bytes.length);
-    expect(reservationOf(RECORD_SLOT_HEARTBEAT, false)).to.equal('data');
-    expect(reservationOf(RECORD_DATA, isTerminal(soft))).to.equal('data');
-    expect(reservationOf(RECORD_DATA, isTerminal(FINALIZED_BYTES))).to.equal('terminal');
+    node.receive(new BatchBuilder().open(0, 5n, 1n).heartbeat(0, 1).data(0, 2, soft).data(0, 3, FINALIZED_BYTES).bytes);
+    expect(receiver.frames.map(frameText).map((text) => text.slice(0, 9))).to.deep.equal([
+      'Heartbeat',
+      'SenderErr',
+      'Finalized',
+    ]);
+    const full = new CoreNode();
+    const refused = full.bind(5n, 1n, { limit: 2 });
+    full.receive(new BatchBuilder().open(0, 5n, 1n).heartbeat(0, 1).data(0, 2, soft).data(0, 3, itemFrame(3)).bytes);
+    expect(refused.frames.map(frameText).at(-1)).to.equal('Dropped');
   });
 
   it('AC-07 an account of limit 2 refuses a third data record and still admits the terminal', () => {

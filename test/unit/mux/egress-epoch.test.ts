@@ -1,7 +1,6 @@
 // A lost peer: refused batches, epoch death, retirement, shutdown, idleness.
 
 import { expect } from 'chai';
-import { idleTicksBeforeEviction } from '../../../lib/mux/mux-config.js';
 import { CLOSE_UNKNOWN_SLOT, LIFECYCLE_CANCEL } from '../../../lib/wire/batch.js';
 import { CoreNode } from '../../support/core-pair.js';
 import { FakeOwner } from '../../support/mux-fakes.js';
@@ -36,7 +35,7 @@ describe('mux egress: epochs and ends', () => {
     ]);
   });
 
-  it('AK-09 a refused batch ends the epoch, at once and later alike', () => {
+  it('a refused batch ends the epoch, at once and later alike', () => {
     for (const when of ['now', 'later'] as const) {
       const node = new CoreNode({ mux: MANUAL });
       const owner = new FakeOwner();
@@ -52,7 +51,7 @@ describe('mux egress: epochs and ends', () => {
     }
   });
 
-  it('AK-09 a refusal in the middle of a drain stops it: what stood is gone with its slots', () => {
+  it('a refusal in the middle of a drain stops it: what stood is gone with its slots', () => {
     const node = new CoreNode({ mux: { ...MANUAL, maxBatchBytes: 128 } });
     const owners = [new FakeOwner(), new FakeOwner()];
     const slots = owners.map((owner, i) => node.open(owner, 5n, BigInt(i), 0));
@@ -161,7 +160,7 @@ describe('mux egress: epochs and ends', () => {
     expect(node.metrics.epochDeaths).to.equal(2);
   });
 
-  it('AQ-01 a stream retires as sent when the batch with its terminal is admitted, not before', () => {
+  it('a stream retires as sent when the batch with its terminal is admitted, not before', () => {
     const node = new CoreNode();
     const owner = new FakeOwner();
     const slot = node.open(owner, 5n, 1n);
@@ -173,7 +172,7 @@ describe('mux egress: epochs and ends', () => {
     expect(owner.events.at(-1)).to.equal('retired sent');
   });
 
-  it('AQ-02 a refused terminal, a discarded one and a teardown retire as discarded', () => {
+  it('a refused terminal, a discarded one and a teardown retire as discarded', () => {
     for (const end of ['refused', 'death', 'shutdown'] as const) {
       const node = new CoreNode({ mux: MANUAL });
       const owner = new FakeOwner();
@@ -189,7 +188,7 @@ describe('mux egress: epochs and ends', () => {
     }
   });
 
-  it('AQ-05 the first outcome stands', () => {
+  it('the first outcome stands', () => {
     const node = new CoreNode();
     const owner = new FakeOwner();
     const slot = node.open(owner, 5n, 1n);
@@ -238,25 +237,5 @@ describe('mux egress: epochs and ends', () => {
     node.admit();
     expect(ended.events.at(-1)).to.equal('retired sent');
     expect(node.port.scheduled.size).to.equal(0);
-  });
-
-  it('AK-15 a batcher without slots ages by sweep ticks, activity starts over, debts keep it', () => {
-    const node = new CoreNode({ mux: { batcherIdleTtlMs: 1_000 } });
-    expect(idleTicksBeforeEviction(node.config)).to.equal(5);
-    expect([node.batcher.ageTick(), node.batcher.ageTick()]).to.deep.equal([1, 2]);
-    node.batcher.control.replyCredit(0x100, 1);
-    expect(node.batcher.ageTick()).to.equal(0);
-    node.turn();
-    expect(node.batcher.idle, 'a reply lingers').to.equal(false);
-    node.advance(1);
-    expect(node.batcher.ageTick()).to.equal(1);
-    node.batcher.kick();
-    expect(node.batcher.ageTick(), 'a kick of nothing is no activity').to.equal(2);
-    const slot = node.open(new FakeOwner(), 5n, 1n);
-    node.turn();
-    expect(node.batcher.ageTick()).to.equal(0);
-    node.finalize(slot);
-    node.turn();
-    expect(node.batcher.ageTick()).to.equal(1);
   });
 });

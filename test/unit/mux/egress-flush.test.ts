@@ -233,7 +233,7 @@ describe('mux egress: when a batch is written', () => {
     expect(values(node.port.take())).to.deep.equal([['1'], ['2']]);
   });
 
-  it('AH-02 a heartbeat of the lane leaves within the reply linger under every policy, with what is staged', () => {
+  it('a heartbeat of the lane leaves within the reply linger under every policy, with what is staged', () => {
     for (const flushPolicy of ['manual', { onAdmission: false, maxLingerMs: 500 }, { onAdmission: false }] as const) {
       const { node, slots } = opened({ flushPolicy }, 2);
       node.sendItem(slots[1]!, 7);

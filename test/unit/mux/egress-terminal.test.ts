@@ -125,7 +125,7 @@ describe('mux egress: terminals and clamps', () => {
     }
   });
 
-  it('AR-06 a frame too large for a packed batch goes alone, inline, in its place in the order', () => {
+  it('a frame too large for a packed batch goes alone, inline, in its place in the order', () => {
     const { node, slots } = opened({ flushPolicy: 'manual' }, 2);
     node.sendItem(slots[0]!, 1);
     node.sendItem(slots[1]!, 2);

@@ -207,29 +207,6 @@ describe('mux ingress: credit return', () => {
     expect(bench.grants()).to.deep.equal(['0:2']);
   });
 
-  it('AH-06 AH-08 AH-09 a slot knows when its sender cannot send: window spent or withheld, and nothing behind a gap', () => {
-    const bench = new Bench(3, { limit: 4, byteBudget: 100 });
-    const [first, second, third] = bench.receivers.map((receiver) => receiver.slot!);
-    expect(first!.senderParked).to.equal(false);
-    bench.deliver(0, 4);
-    expect(first!.senderParked).to.equal(true);
-    bench.take(0, 1);
-    bench.node.table.visitDrained();
-    expect(first!.senderParked, 'a grant is out').to.equal(false);
-    bench.deliver(1, 4, 60);
-    bench.take(1, 1);
-    bench.node.table.visitDrained();
-    expect(second!.senderParked, 'the byte watermark withholds the grant').to.equal(true);
-    const gap = bench.batch();
-    for (let seq = 2; seq <= 5; seq++) gap.data(slotId(2, 0), seq, itemFrame(seq));
-    bench.node.receive(gap.bytes);
-    expect(third!.senderExhausted).to.equal(true);
-    expect(third!.senderParked, 'records behind a gap are no excuse').to.equal(false);
-    const before = third!.next;
-    bench.node.receive(bench.batch().data(slotId(2, 0), 5, itemFrame(5)).bytes);
-    expect(third!.next, 'and no arrival').to.equal(before);
-  });
-
   it('a note for a slot that is over is nothing', () => {
     const bench = new Bench(1);
     bench.deliver(0, 2);

@@ -3,12 +3,7 @@
 import { expect } from 'chai';
 import { VeloError } from '../../../lib/errors.js';
 import { slotBufferDepth } from '../../../lib/mux/credit.js';
-import {
-  effectiveBatchCap,
-  idleTicksBeforeEviction,
-  type MuxOptions,
-  resolveMuxConfig,
-} from '../../../lib/mux/mux-config.js';
+import { effectiveBatchCap, type MuxOptions, resolveMuxConfig } from '../../../lib/mux/mux-config.js';
 
 function refusal(options: MuxOptions): string {
   try {
@@ -30,7 +25,6 @@ describe('mux configuration', () => {
       creditSweepIntervalMs: 200,
       drainVisitFloorMs: 2,
       replyLingerMs: 1,
-      batcherIdleTtlMs: 60_000,
       flushPolicy: { kind: 'auto', onAdmission: true, maxLingerMs: undefined },
     });
   });
@@ -67,7 +61,6 @@ describe('mux configuration', () => {
       ['creditSweepIntervalMs', { creditSweepIntervalMs: Number.POSITIVE_INFINITY }],
       ['drainVisitFloorMs', { drainVisitFloorMs: Number.NaN }],
       ['replyLingerMs', { replyLingerMs: -1 }],
-      ['batcherIdleTtlMs', { batcherIdleTtlMs: -1 }],
       ['flushPolicy', { flushPolicy: 'sometimes' as 'auto' }],
       ['flushPolicy', { flushPolicy: { maxLingerMs: -1 } }],
       ['flushPolicy', { flushPolicy: { onAdmission: 1 as unknown as boolean } }],
@@ -97,10 +90,5 @@ describe('mux configuration', () => {
     expect(effectiveBatchCap(61_440, 8_192)).to.equal(8_192);
     expect(effectiveBatchCap(61_440, 1)).to.equal(29);
     expect(effectiveBatchCap(0, eager)).to.equal(29);
-  });
-
-  it('AK-15 a batcher is evicted after its idle time in sweep ticks, at least one', () => {
-    expect(idleTicksBeforeEviction(resolveMuxConfig())).to.equal(300);
-    expect(idleTicksBeforeEviction(resolveMuxConfig({ batcherIdleTtlMs: 0 }))).to.equal(1);
   });
 });

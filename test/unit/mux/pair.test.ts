@@ -219,7 +219,7 @@ describe('mux cores, two of them', () => {
     expect(pair.consumer.table.liveSlots).to.equal(1);
   });
 
-  it('AK-10 a lost batch stops only the streams whose records it carried', () => {
+  it('a lost batch stops only the streams whose records it carried', () => {
     const pair = new CorePair();
     const [hurt, well] = [pair.stream({ limit: 4 }), pair.stream({ limit: 4 })];
     pair.settle();
