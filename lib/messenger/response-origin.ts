@@ -7,8 +7,6 @@ import { VeloError } from '../errors.js';
 export const GENERATION_BITS = 40;
 /** The highest generation proper. A slot that reached it is never used again. */
 export const MAX_GENERATION = 2 ** GENERATION_BITS - 1;
-/** The highest value of the wire field: origin 255, highest generation. */
-export const MAX_WIRE_GENERATION = 2 ** 48 - 1;
 /** The client thread that made the node. */
 export const ORIGIN_MAIN = 0;
 /** Client threads of one node, main included; their origins are 0..15. */
@@ -24,12 +22,6 @@ function checkIndex(what: string, value: number, limit: number): void {
   if (!Number.isInteger(value) || value < 0 || value > limit) {
     throw new VeloError('ERR_INVALID_ARGUMENT', `${what} must be an integer in 0..${limit}, not ${value}`);
   }
-}
-
-/** Origin of a client thread: 0 is main, 1..15 are the threads that joined later. */
-export function clientOrigin(thread: number): number {
-  checkIndex('client thread', thread, MAX_CLIENT_THREADS - 1);
-  return thread;
 }
 
 /** Origin of a worker's own calls. */
@@ -51,9 +43,4 @@ export function originOf(generation: number): number {
 /** The 40 bits below the origin. The argument is the 48-bit wire field. */
 export function generationProper(generation: number): number {
   return generation % ORIGIN_SCALE;
-}
-
-/** The worker lane behind an origin, or -1 when a client thread is behind it. */
-export function originWorker(origin: number): number {
-  return origin >= ORIGIN_FIRST_WORKER ? origin - ORIGIN_FIRST_WORKER : -1;
 }

@@ -113,8 +113,3 @@ export function startsWithAt(buffer: Uint8Array, offset: number, end: number, pa
   for (let i = 0; i < length; i++) if (buffer[offset + i] !== pattern[i]) return false;
   return true;
 }
-
-/** True when the two arrays hold the same bytes. */
-export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
-  return a.length === b.length && startsWithAt(a, 0, a.length, b);
-}

@@ -3,22 +3,14 @@
 
 /** Transport key of the mux this package speaks. */
 export const MESSENGER_MUX_KEY = 'messenger-mux-v2';
-/** Key of the path with one TCP connection per stream. */
-export const TCP_STREAM_KEY = 'tcp-stream';
 
 /** WorkerAddress key of the messenger's TCP listener (lane 0). */
 export const ADDRESS_KEY_TCP = 'tcp';
-/** WorkerAddress key of a per-stream TCP listener. */
-export const ADDRESS_KEY_TCP_STREAM = TCP_STREAM_KEY;
 /** WorkerAddress key of this package's own list of lane ports; peers that do not know it ignore it. */
 export const ADDRESS_KEY_LANES = 'velomux-lanes';
 
 /** Header of a staged request: its data handle, as a decimal u128. */
 export const HEADER_RENDEZVOUS = '_rv';
-/** Header of a staged single-record batch: `epoch:slot:session`. */
-export const HEADER_MUX_SLOT = '_mux_slot';
-export const HEADER_TRACEPARENT = 'traceparent';
-export const HEADER_TRACESTATE = 'tracestate';
 
 /** Names that start so are the system's; applications may neither register nor call them. */
 export const SYSTEM_PREFIX = '_';
@@ -30,7 +22,6 @@ export const HANDLER_ANCHOR_ATTACH = '_anchor_attach';
 export const HANDLER_ANCHOR_DETACH = '_anchor_detach';
 export const HANDLER_ANCHOR_FINALIZE = '_anchor_finalize';
 export const HANDLER_ANCHOR_CANCEL = '_anchor_cancel';
-export const HANDLER_MPSC_ATTACH = '_mpsc_anchor_attach';
 export const HANDLER_MPSC_DETACH = '_mpsc_anchor_detach';
 export const HANDLER_MPSC_CANCEL = '_mpsc_anchor_cancel';
 export const HANDLER_STREAM_CANCEL = '_stream_cancel';
@@ -40,8 +31,6 @@ export const HANDLER_RV_ACQUIRE = '_rv_acquire';
 export const HANDLER_RV_PULL = '_rv_pull';
 export const HANDLER_RV_DETACH = '_rv_detach';
 export const HANDLER_RV_RELEASE = '_rv_release';
-export const HANDLER_RV_METADATA = '_rv_metadata';
-export const HANDLER_RV_REF = '_rv_ref';
 export const HANDLER_RV_LEASE_RENEW = '_rv_lease_renew';
 
 export const HANDLER_EVENT_TRIGGER = '_event_trigger';
@@ -78,13 +67,6 @@ export const DRAIN_EXEMPT_HANDLERS: readonly string[] = [
   HANDLER_EVENT_TRIGGER_REQUEST,
   HANDLER_EVENT_SUBSCRIBE,
 ];
-
-const DRAIN_EXEMPT: ReadonlySet<string> = new Set(DRAIN_EXEMPT_HANDLERS);
-
-/** True when a draining node still serves `handler`. */
-export function isDrainExempt(handler: string): boolean {
-  return DRAIN_EXEMPT.has(handler);
-}
 
 /** True for a name only the system may register and call. */
 export function isSystemHandler(handler: string): boolean {

@@ -7,11 +7,6 @@ import { encodeJson, parseJson } from './json.js';
 import { JsonFields } from './json-fields.js';
 import { MessageCodec } from './message-codec.js';
 
-/** Chunk size this package serves, in bytes; pullers use what the answer says. */
-export const RENDEZVOUS_CHUNK_BYTES = 524_288;
-/** A request payload above this many bytes is staged; exactly this many travel inline. */
-export const STAGING_THRESHOLD_BYTES = 262_144;
-
 /** Payload of `_rv_acquire`, `_rv_metadata` and `_rv_ref`. */
 export interface DataReference {
   handle: DataHandle;

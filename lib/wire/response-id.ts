@@ -3,7 +3,6 @@
 
 import { VeloError } from '../errors.js';
 import {
-  MAX_U32,
   MAX_U64,
   readU16LE,
   readU32LE,
@@ -80,11 +79,6 @@ export function responseGeneration(buffer: Uint8Array, offset: number): number {
   return readU16LE(buffer, offset + OFFSET_GENERATION_HI) * TWO_POW_32 + readU32LE(buffer, offset + OFFSET_GENERATION);
 }
 
-/** The worker id of a response id as it stands in bytes. */
-export function responseWorker(buffer: Uint8Array, offset: number): bigint {
-  return u64From(responseWorkerHi(buffer, offset), responseWorkerLo(buffer, offset));
-}
-
 /** The id as one u128, the form it has inside JSON. */
 export function responseIdToU128(id: ResponseId): bigint {
   return (
@@ -99,25 +93,4 @@ export function responseIdFromU128(value: bigint): ResponseId {
   const upper = value >> SLOT_SHIFT;
   const generation = Number(upper >> 16n);
   return { workerHi: u64High(worker), workerLo: u64Low(worker), slot: Number(upper & 0xffffn), generation };
-}
-
-/** True when both name the same requester, slot and generation. */
-export function sameResponseId(a: ResponseId, b: ResponseId): boolean {
-  return a.slot === b.slot && a.generation === b.generation && a.workerLo === b.workerLo && a.workerHi === b.workerHi;
-}
-
-/** Checks the ranges of a hand-made id; for table code and tests. */
-export function assertResponseId(id: ResponseId): void {
-  if (!isInteger(id.workerHi, MAX_U32)) throw badPart('workerHi', id.workerHi);
-  if (!isInteger(id.workerLo, MAX_U32)) throw badPart('workerLo', id.workerLo);
-  if (!isInteger(id.slot, MAX_RESPONSE_SLOT)) throw badPart('slot', id.slot);
-  if (!isInteger(id.generation, MAX_RESPONSE_GENERATION)) throw badPart('generation', id.generation);
-}
-
-function isInteger(value: number, max: number): boolean {
-  return Number.isInteger(value) && value >= 0 && value <= max;
-}
-
-function badPart(name: string, value: number): VeloError {
-  return new VeloError('ERR_INVALID_ARGUMENT', `response id: ${name} ${value} is out of range`);
 }

@@ -4,16 +4,13 @@ import { expect } from 'chai';
 import fc from 'fast-check';
 import { u64High, u64Low } from '../../../lib/wire/bytes.js';
 import { MsgpackReader, MsgpackWriter } from '../../../lib/wire/msgpack.js';
-import { BATCH_HANDLERS, isDrainExempt, isSystemHandler } from '../../../lib/wire/names.js';
+import { BATCH_HANDLERS, isSystemHandler } from '../../../lib/wire/names.js';
 import {
-  assertResponseId,
   MAX_RESPONSE_GENERATION,
   type ResponseId,
   readResponseId,
   responseIdFromU128,
   responseIdToU128,
-  responseWorker,
-  sameResponseId,
   writeResponseId,
 } from '../../../lib/wire/response-id.js';
 import { formatInstanceId, generateInstanceId, parseInstanceId, workerIdOf } from '../../../lib/wire/worker-id.js';
@@ -96,7 +93,6 @@ describe('wire/response-id', () => {
         slot: vector.slot,
         generation: vector.generation,
       });
-      expect(responseWorker(bytes, 0)).to.equal(worker);
     });
   }
 
@@ -110,19 +106,13 @@ describe('wire/response-id', () => {
         const bytes = new Uint8Array(20);
         writeResponseId(bytes, 3, workerHi, workerLo, s, g);
         expect(readResponseId(bytes, 3)).to.deep.equal(id);
-        expect(sameResponseId(responseIdFromU128(responseIdToU128(id)), id)).to.equal(true);
+        expect(responseIdFromU128(responseIdToU128(id))).to.deep.equal(id);
       }),
     );
   });
 
-  it('refuses parts out of range', () => {
-    const good: ResponseId = { workerHi: 1, workerLo: 2, slot: 3, generation: 4 };
-    expect(() => assertResponseId(good)).to.not.throw();
-    for (const bad of [{ slot: 65_535 }, { generation: 2 ** 48 }, { workerHi: -1 }, { workerLo: 1.5 }]) {
-      expect(codeOf(() => assertResponseId({ ...good, ...bad }))).to.equal('ERR_INVALID_ARGUMENT');
-    }
+  it('refuses a value beyond u128', () => {
     expect(codeOf(() => responseIdFromU128(1n << 128n))).to.equal('ERR_INVALID_ARGUMENT');
-    expect(sameResponseId(good, { ...good, generation: 5 })).to.equal(false);
   });
 });
 
@@ -134,13 +124,7 @@ describe('wire/names', () => {
     expect(new Set(BATCH_HANDLERS).size).to.equal(16);
   });
 
-  it('exempts from a drain what ends streams and moves staged bytes, not what starts work', () => {
-    for (const name of [...BATCH_HANDLERS, '_stream_cancel', '_stream_stop', '_anchor_finalize', '_rv_pull']) {
-      expect(isDrainExempt(name), name).to.equal(true);
-    }
-    for (const name of ['_anchor_attach', '_mpsc_anchor_attach', '_hello', '_rv_metadata', '_rv_ref', 'mine', '']) {
-      expect(isDrainExempt(name), name).to.equal(false);
-    }
+  it('tells system names by their first character', () => {
     expect([isSystemHandler('_x'), isSystemHandler('x_')]).to.deep.equal([true, false]);
   });
 });
