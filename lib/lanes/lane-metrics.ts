@@ -4,7 +4,7 @@
 import { CellPublisher } from '../metrics/cells.js';
 import { MuxMetrics } from '../mux/mux-metrics.js';
 import type { NodeBlock } from '../plane/node-block.js';
-import { connectionMetrics } from './connection-metrics.js';
+import { type ConnectionMetrics, connectionMetrics } from './connection-metrics.js';
 
 /** What lanes drop before any protocol machine sees it. */
 export interface LaneDrops {
@@ -22,9 +22,16 @@ export interface LaneDrops {
   replyToNobody: number;
 }
 
+/** Transports that a lane has sockets of. */
+export type TransportKey = 'tcp' | 'uds';
+
 export class LaneMetrics {
   readonly mux = new MuxMetrics();
-  readonly sockets = connectionMetrics();
+  /** By transport key. */
+  readonly sockets: Readonly<Record<TransportKey, ConnectionMetrics>> = {
+    tcp: connectionMetrics(),
+    uds: connectionMetrics(),
+  };
   readonly drops: LaneDrops = {
     unknownPeer: 0,
     wrongHome: 0,
@@ -46,7 +53,8 @@ export class LaneMetrics {
 
   /** The order is that of `CELL_NAMES`. */
   private sample(): void {
-    const { mux, sockets, drops } = this;
+    const { mux, drops } = this;
+    const { tcp, uds } = this.sockets;
     const now = this.cells.values;
     let cell = 0;
     now[cell++] = mux.sent.count;
@@ -93,14 +101,14 @@ export class LaneMetrics {
     now[cell++] = drops.badMessage;
     now[cell++] = drops.queueFull;
     now[cell++] = drops.replyToNobody;
-    now[cell++] = sockets.writes;
-    now[cell++] = sockets.sendBackpressure;
-    now[cell++] = sockets.sendErrors;
-    now[cell++] = sockets.decodeErrors;
-    now[cell++] = sockets.handlerErrors;
-    now[cell++] = sockets.connectFailures;
-    now[cell++] = sockets.connectionsOpened;
-    now[cell++] = sockets.connectionsClosed;
-    now[cell++] = sockets.inboundRefused;
+    now[cell++] = tcp.writes + uds.writes;
+    now[cell++] = tcp.sendBackpressure + uds.sendBackpressure;
+    now[cell++] = tcp.sendErrors + uds.sendErrors;
+    now[cell++] = tcp.decodeErrors + uds.decodeErrors;
+    now[cell++] = tcp.handlerErrors + uds.handlerErrors;
+    now[cell++] = tcp.connectFailures + uds.connectFailures;
+    now[cell++] = tcp.connectionsOpened + uds.connectionsOpened;
+    now[cell++] = tcp.connectionsClosed + uds.connectionsClosed;
+    now[cell++] = tcp.inboundRefused + uds.inboundRefused;
   }
 }

@@ -92,9 +92,12 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
     this.router = new InboundRouter(this, this.laneMetrics.drops);
-    const sockets = this.laneMetrics.sockets;
     const { hooks } = this.router;
-    this.listener = new Listener({ metrics: sockets, hooks, maxInboundConnections: options.maxInboundConnections });
+    this.listener = new Listener({
+      metrics: this.laneMetrics.sockets.tcp,
+      hooks,
+      maxInboundConnections: options.maxInboundConnections,
+    });
     memory.conduits.forEach((buffer, thread) => {
       this.addLink(thread, new WorkerConduit(buffer, options.sizes), memory.rows[thread]!, boot, sameThread);
     });
@@ -343,7 +346,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     return new OutgoingConnection({
       host,
       port,
-      metrics: this.laneMetrics.sockets,
+      metrics: this.laneMetrics.sockets.tcp,
       hooks: this.router.hooks,
       connectTimeoutMs: this.options.connectTimeoutMs,
       connectionQueueBytes: this.options.connectionQueueBytes,

@@ -1,15 +1,17 @@
-// The memory that all threads of one node share: the epoch counter and the metric cells. One worker writes a metric cell, any
-// thread reads it. It holds no queue and wakes nobody.
+// The memory that all threads of one node share: the counters of epochs and data handles, the drain gate, and the metric cells.
+// One worker writes a metric cell, any thread reads it. It holds no queue and wakes nobody.
 
 import { VeloError } from '../errors.js';
 import { addToCell, CELL_WORDS, readCell, writeCell } from './cells.js';
 import { SharedMemory } from './memory.js';
 
-const LAYOUT_VERSION = 0x766e0002;
+const LAYOUT_VERSION = 0x766e0003;
 const VERSION = 0;
 const LANES = 1;
 const CELLS = 2;
 const EPOCH = 16;
+const GATE = 17;
+const DATA_ID = 18;
 const HEADER_WORDS = 32;
 /** The cells of a lane fill whole cache lines, so that two lanes never share one. */
 const CELL_GRAIN = 8;
@@ -43,6 +45,21 @@ export class NodeBlock {
   /** A fresh epoch, above every earlier one of this node. First value 1. */
   nextEpoch(): number {
     return (this.memory.add(EPOCH, 1) + 1) >>> 0;
+  }
+
+  /** A fresh local id for a data handle. First value 1; after 2^32 staged payloads, a petabyte at the least, ids start over. */
+  nextDataId(): number {
+    return (this.memory.add(DATA_ID, 1) + 1) >>> 0;
+  }
+
+  /** From now on every lane refuses new requests, except those that let open work end. There is no way back. */
+  closeGate(): void {
+    this.memory.store(GATE, 1);
+  }
+
+  /** The node drains. */
+  get isGateClosed(): boolean {
+    return this.memory.load(GATE) !== 0;
   }
 
   /** Adds to a cell. Only the lane's own thread may call it. */

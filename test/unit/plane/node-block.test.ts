@@ -16,6 +16,17 @@ describe('node block', () => {
     expect([a.nextEpoch(), b.nextEpoch(), a.nextEpoch()]).to.deep.equal([1, 2, 3]);
   });
 
+  it('hands out data ids beside them, and closes its gate for everybody, once', () => {
+    const buffer = createNodeBlock(1, 1);
+    const [a, b] = [new NodeBlock(buffer), new NodeBlock(buffer)];
+    a.nextEpoch();
+    expect([a.nextDataId(), b.nextDataId()]).to.deep.equal([1, 2]);
+    expect(b.isGateClosed).to.equal(false);
+    a.closeGate();
+    expect([a.isGateClosed, b.isGateClosed]).to.deep.equal([true, true]);
+    expect(a.nextEpoch()).to.equal(2);
+  });
+
   it('cells hold sums beyond 2^32, each lane its own', () => {
     const step = fc.record({
       lane: fc.integer({ min: 0, max: 2 }),
