@@ -23,8 +23,6 @@ export const MAX_TABLE_SLOTS = 65_536;
 export const SINGLETON_OVERHEAD = BATCH_HEADER_LEN + 2 * RECORD_HEADER_LEN + CLOSE_SLOT_BODY_LEN;
 /** Records a withheld queue may hold whatever their size: the byte budget alone would not bound empty ones. */
 export const MAX_WITHHELD_RECORDS = 65_536;
-/** Opens that may wait behind a batch the transport has not admitted yet. */
-export const OPEN_QUEUE_LIMIT = 64;
 /** Distinct refusals of slots never admitted that may wait; more are dropped, which costs no credit. */
 export const REJECT_LANE_LIMIT = 8_192;
 

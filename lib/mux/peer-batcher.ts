@@ -15,7 +15,7 @@ import { ControlInbox, type ControlListener } from './batcher-control.js';
 import type { BatcherPort, ControlSink, Runnable, SlotOwner } from './batcher-types.js';
 import { type EgressSlot, INLET_LIVE, SLOT_CLOSED, SLOT_OPEN, SLOT_QUEUED } from './egress-slot.js';
 import { FlushGate } from './flush-gate.js';
-import { DEFAULT_SLOT_BYTE_BUDGET, type MuxConfig, OPEN_QUEUE_LIMIT } from './mux-config.js';
+import { DEFAULT_SLOT_BYTE_BUDGET, type MuxConfig } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
 import { ReadyList } from './ready-list.js';
 import { ReplyStage } from './reply-stage.js';
@@ -58,7 +58,8 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   private readonly replies: ReplyStage;
   private readonly ready = new ReadyList();
   private readonly emitter: SlotEmitter;
-  private readonly openQueue: EgressSlot[] = [];
+  /** Opens that wait behind a batch the transport has not admitted yet; bounded by the slots. */
+  private readonly openQueue = new Set<EgressSlot>();
 
   /** `schedule` was called and `run` did not come yet. */
   private scheduled = false;
@@ -120,8 +121,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
    * Opens a slot: what is staged goes first, then OpenSlot alone in its own batch. While parked the open waits in line.
    * Records given to the slot before `owner.opened` stay in order behind it.
    *
-   * @throws VeloError `ERR_CLOSED` after shutdown, `ERR_LIMIT` when too many opens wait, `ERR_SLOTS_EXHAUSTED` when no
-   * index is free.
+   * @throws VeloError `ERR_CLOSED` after shutdown, `ERR_SLOTS_EXHAUSTED` when no index is free.
    */
   open(
     owner: SlotOwner,
@@ -133,14 +133,11 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     byteBudget: number,
   ): EgressSlot {
     if (this.over) throw new VeloError('ERR_CLOSED', `${this.label}: the batcher is shut down`);
-    if (this.openQueue.length >= OPEN_QUEUE_LIMIT) {
-      throw new VeloError('ERR_LIMIT', `${this.label}: ${OPEN_QUEUE_LIMIT} opens wait for a congested peer`);
-    }
     const budget = byteBudget > 0 ? byteBudget : DEFAULT_SLOT_BYTE_BUDGET;
     const terms = { anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget: budget };
     const slot = this.life.start(owner, terms);
     this.noteWake(WAKE_OPEN);
-    this.openQueue.push(slot);
+    this.openQueue.add(slot);
     this.pumpOpens();
     return slot;
   }
@@ -205,8 +202,10 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   abandon(slot: EgressSlot): void {
     if (slot.state === SLOT_CLOSED) return;
     this.noteWake(WAKE_INLET_CLOSED);
-    if (slot.state === SLOT_QUEUED) this.life.close(slot, 'abandoned');
-    else this.emitter.dropQueued(slot);
+    if (slot.state === SLOT_QUEUED) {
+      this.openQueue.delete(slot);
+      this.life.close(slot, 'abandoned');
+    } else this.emitter.dropQueued(slot);
   }
 
   /**
@@ -253,7 +252,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     this.writer.admission(ok);
     // After a refusal only replies can be left, and those wait for `retryAt`; opens stand if the epoch had ended before
     // the answer.
-    if (!this.over && (ok || this.openQueue.length > 0)) this.scheduleRun();
+    if (!this.over && (ok || this.openQueue.size > 0)) this.scheduleRun();
   }
 
   /**
@@ -285,7 +284,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     return (
       !this.writer.parked &&
       !this.writer.isOpen &&
-      this.openQueue.length === 0 &&
+      this.openQueue.size === 0 &&
       this.ready.isEmpty &&
       this.inbox.isEmpty
     );
@@ -353,11 +352,10 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
 
   private pumpOpens(): boolean {
     const writer = this.writer;
-    while (this.openQueue.length > 0) {
+    for (const slot of this.openQueue) {
       if (writer.parked || (writer.isOpen && !writer.flush())) return false;
-      const slot = this.openQueue.shift();
-      if (slot === undefined || slot.state !== SLOT_QUEUED) continue;
       if (writer.makeRoom(OPEN_SLOT_RECORD_LEN) === BLOCKED) return false;
+      this.openQueue.delete(slot);
       writer.openSlot(slot);
       slot.nextSeq += 1;
       slot.state = SLOT_OPEN;
@@ -376,7 +374,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
       this.inbox.repost(manifest, true);
       for (const slot of manifest.terminals) this.life.retire(slot, 'discarded');
     });
-    this.openQueue.length = 0;
+    this.openQueue.clear();
     for (const slot of this.life.table.snapshot()) this.life.close(slot, 'epochDeath');
     if (this.life.table.live !== 0) throw new VeloError('ERR_INTERNAL', `${this.label}: slots outlived "${reason}"`);
     this.writer.startEpoch();

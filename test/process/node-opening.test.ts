@@ -22,6 +22,18 @@ const SLOT_0 = 0;
 const SLOT_1 = 0x100;
 const item = (value: number) => Uint8Array.of(...ITEM_PREFIX, value);
 
+streamSuite('many streams opened at once', (host, nodes) => {
+  it('2,000 attaches at once all open, though the first of them has yet to dial', async () => {
+    const { consumer, producer } = await nodes.pair(host);
+    const anchors = range(0, 2_000).map(() => consumer.createAnchor<number>());
+    const senders = await Promise.all(anchors.map(({ handle }) => producer.attachAnchor<number>(handle)));
+    const read = Promise.all(anchors.map((anchor) => readAll(anchor)));
+    expect(senders.every((sender, i) => sender.trySend(i))).to.equal(true);
+    await Promise.all(senders.map((sender) => sender.finalize()));
+    expect((await read).map(({ items }) => items)).to.deep.equal(range(0, 2_000).map((i) => [i]));
+  });
+});
+
 streamSuite('a slot opened by a node', (host, nodes) => {
   let peer: WirePeer;
   beforeEach(async () => {
