@@ -175,6 +175,11 @@ export class AnchorEntry {
     this.inject(DETACHED_BYTES);
   }
 
+  /** The sender that was let in could not come: as if it had never attached. Its reader hears nothing. */
+  abortAttach(sender: StreamCancelHandle): void {
+    if (this.cancelHandle?.equals(sender)) this.clearAttachment();
+  }
+
   /** Somebody finalizes the stream by message. */
   finalize(): void {
     this.clearAttachment();

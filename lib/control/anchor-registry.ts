@@ -8,6 +8,7 @@ import { chooseLane } from '../mux/lane-choice.js';
 import { u64High, u64Low } from '../wire/bytes.js';
 import {
   type AnchorAttachResponse,
+  abortAttach,
   anchorAttachRequest,
   anchorAttachResponse,
   anchorReference,
@@ -16,6 +17,7 @@ import {
 import { StreamAnchorHandle, type StreamCancelHandle } from '../wire/handle.js';
 import { JSON_NULL } from '../wire/hello.js';
 import {
+  HANDLER_ANCHOR_ABORT_ATTACH,
   HANDLER_ANCHOR_ATTACH,
   HANDLER_ANCHOR_CANCEL,
   HANDLER_ANCHOR_DETACH,
@@ -92,6 +94,15 @@ export class AnchorRegistry {
     messenger.system(HANDLER_ANCHOR_DETACH, (payload) => this.onReference(payload, (entry) => entry.detach()));
     messenger.system(HANDLER_ANCHOR_FINALIZE, (payload) => this.onReference(payload, (entry) => entry.finalize()));
     messenger.system(HANDLER_ANCHOR_CANCEL, (payload) => this.onReference(payload, (entry) => entry.cancel()));
+    messenger.system(HANDLER_ANCHOR_ABORT_ATTACH, (payload) => this.onAbort(payload));
+  }
+
+  private onAbort(payload: Uint8Array): Uint8Array {
+    const { handle, streamCancelHandle } = abortAttach.decodeJson(payload);
+    if (handle.worker !== this.workerId || handle.kind === 'mpsc')
+      throw new VeloError('ERR_WRONG_HANDLE_KIND', 'abort attach requires a local SPSC anchor');
+    this.anchors.get(handle.local)?.abortAttach(streamCancelHandle);
+    return JSON_NULL;
   }
 
   private onReference(payload: Uint8Array, act: (entry: AnchorEntry) => void): Uint8Array {

@@ -7,14 +7,17 @@ import { ridingLane } from '../mux/lane-choice.js';
 import { DEFAULT_SLOT_BYTE_BUDGET } from '../mux/mux-config.js';
 import { ENDING_DROPPED } from '../plane/rows.js';
 import { u64High, u64Low } from '../wire/bytes.js';
-import { type AttachAccepted, anchorAttachRequest, anchorAttachResponse } from '../wire/control.js';
+import { type AttachAccepted, abortAttach, anchorAttachRequest, anchorAttachResponse } from '../wire/control.js';
 import { RESPONSE_UNARY } from '../wire/envelope.js';
 import { type StreamAnchorHandle, StreamCancelHandle } from '../wire/handle.js';
-import { HANDLER_ANCHOR_ATTACH, MESSENGER_MUX_KEY } from '../wire/names.js';
+import { HANDLER_ANCHOR_ABORT_ATTACH, HANDLER_ANCHOR_ATTACH, MESSENGER_MUX_KEY } from '../wire/names.js';
 import type { Calls } from './calls.js';
 import type { Messenger } from './messenger.js';
 import type { Peer, PeerBook } from './peer-book.js';
 import { SenderCore } from './sender-core.js';
+
+/** How long an abort may wait for its answer. */
+const ABORT_TIMEOUT_MS = 1_000;
 
 export interface AttachOptions {
   /** Placement hint: streams with one key to one receiver share a lane. */
@@ -72,13 +75,24 @@ export class Attacher {
       const payload = await this.calls.call(peer, HANDLER_ANCHOR_ATTACH, RESPONSE_UNARY, request);
       const answer = anchorAttachResponse.decodeJson(payload);
       if (!answer.ok) throw new VeloError('ERR_ATTACH_REFUSED', answer.reason);
-      await this.open(handle, peer, core, answer.value, streamId);
+      await this.open(handle, peer, core, answer.value, streamId).catch((error: unknown) => {
+        this.abort(handle, peer, streamId);
+        throw error;
+      });
       return core;
     } catch (error) {
       core.abandon();
       core.end(ENDING_DROPPED);
       throw error;
     }
+  }
+
+  /** Gives back the place that the anchor keeps for us. Nobody waits for the answer: without it, a watchdog ends the stream. */
+  private abort(handle: StreamAnchorHandle, peer: Peer, streamId: bigint): void {
+    const streamCancelHandle = new StreamCancelHandle(this.workerId, streamId);
+    const request = abortAttach.encodeJson({ handle, streamCancelHandle });
+    const options = { timeoutMs: ABORT_TIMEOUT_MS };
+    this.calls.call(peer, HANDLER_ANCHOR_ABORT_ATTACH, RESPONSE_UNARY, request, options).catch(() => {});
   }
 
   private async open(

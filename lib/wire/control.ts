@@ -48,6 +48,11 @@ export interface AnchorReference {
   handle: StreamAnchorHandle;
 }
 
+/** Payload of `_anchor_abort_attach`: the attachment is the one of this sender, or already gone. */
+export interface AbortAttach extends AnchorReference {
+  streamCancelHandle: StreamCancelHandle;
+}
+
 /** Payload of `_mpsc_anchor_detach`. */
 export interface MpscDetach extends AnchorReference {
   senderId: bigint;
@@ -59,6 +64,7 @@ export interface StreamSignal {
 }
 
 const HANDLE: FieldSpec = { wire: 'handle', name: 'handle', kind: 'anchorHandle' };
+const CANCEL_HANDLE: FieldSpec = { wire: 'stream_cancel_handle', name: 'streamCancelHandle', kind: 'cancelHandle' };
 const SENDER_ID: FieldSpec = { wire: 'sender_id', name: 'senderId', kind: 'u64' };
 const TRANSPORT_KEY: FieldSpec = { wire: 'streaming_transport_key', name: 'streamingTransportKey', kind: 'string' };
 const HEARTBEAT: FieldSpec = { wire: 'heartbeat_interval_ms', name: 'heartbeatIntervalMs', kind: 'millis' };
@@ -78,7 +84,7 @@ function attachRequestCodec(what: string): MessageCodec<AttachRequest> {
   return new MessageCodec<AttachRequest>(what, [
     HANDLE,
     { wire: 'session_id', name: 'sessionId', kind: 'u64' },
-    { wire: 'stream_cancel_handle', name: 'streamCancelHandle', kind: 'cancelHandle' },
+    CANCEL_HANDLE,
     {
       wire: 'supported_transport_keys',
       name: 'supportedTransportKeys',
@@ -120,6 +126,11 @@ export const streamOpenTicket: MessageCodec<StreamOpenTicket> = new MessageCodec
 
 export const anchorReference: MessageCodec<AnchorReference> = new MessageCodec<AnchorReference>('AnchorReference', [
   HANDLE,
+]);
+
+export const abortAttach: MessageCodec<AbortAttach> = new MessageCodec<AbortAttach>('AnchorAbortAttach', [
+  HANDLE,
+  CANCEL_HANDLE,
 ]);
 
 export const mpscDetach: MessageCodec<MpscDetach> = new MessageCodec<MpscDetach>('MpscAnchorDetach', [

@@ -4,6 +4,7 @@
 import { expect } from 'chai';
 import { MESSENGER_MUX_KEY, PeerInfo, StreamAnchorHandle, Velo } from '../../lib/index.js';
 import { RECORD_DATA, RECORD_OPEN_SLOT } from '../../lib/wire/batch.js';
+import { abortAttach } from '../../lib/wire/control.js';
 import { StreamCancelHandle } from '../../lib/wire/handle.js';
 import { decodeHandlerList } from '../../lib/wire/hello.js';
 import { ADDRESS_KEY_LANES, ADDRESS_KEY_TCP, BATCH_HANDLERS } from '../../lib/wire/names.js';
@@ -292,5 +293,43 @@ streamSuite('attach requests of a foreign node', (host, nodes) => {
     expect(await reasonFor(StreamAnchorHandle.pack(node.workerId, 5n, 'mpsc'))).to.include('mpsc');
     expect(await reasonFor(StreamAnchorHandle.pack(99n, anchor.handle.local, 'spsc'))).to.include('not found');
     anchor.controller.cancel();
+  });
+
+  it('a sender that could not open its slot aborts its attach: another may come, and the reader hears nothing', async () => {
+    await peer.hello();
+    const anchor = node.createAnchor<number>();
+    const abort = async (sender: bigint, handle = anchor.handle) => {
+      const payload = abortAttach.encodeJson({
+        handle,
+        streamCancelHandle: new StreamCancelHandle(peer.workerId, sender),
+      });
+      return peer.call('_anchor_abort_attach', payload);
+    };
+    expect((await abort(9n)).text, 'nobody is attached').to.equal('null');
+    expect((await peer.attach(anchor.handle, { sessionId: 9n })).ok).to.equal(true);
+    expect((await abort(10n)).text, 'somebody else').to.equal('null');
+    expect((await peer.attach(anchor.handle)).ok, 'still taken').to.equal(false);
+    expect((await abort(9n)).text).to.equal('null');
+    expect((await abort(9n)).text, 'once more').to.equal('null');
+    const reading = readAll(anchor);
+    const sender = await (await nodes.shared(host)).producer.attachAnchor<number>(anchor.handle);
+    await sender.send(1);
+    await sender.finalize();
+    expect(await reading).to.deep.equal({ items: [1], error: undefined });
+    const foreign = await abort(9n, StreamAnchorHandle.pack(99n, 1n, 'spsc'));
+    expect(foreign).to.include({ ok: false, text: 'abort attach requires a local SPSC anchor' });
+  });
+
+  it('an attach whose answer cannot be used is aborted at the anchor', async () => {
+    const { producer } = await nodes.shared(host);
+    producer.registerPeer(peer.info);
+    peer.faces(producer);
+    peer.onAttach = () => accept({ initialCredit: 0 });
+    const handle = StreamAnchorHandle.pack(peer.workerId, 5n, 'spsc');
+    await failure('ERR_NO_WINDOW', producer.attachAnchor(handle));
+    const aborts = () => peer.requests.filter(({ handler }) => handler === '_anchor_abort_attach');
+    await until('the abort came', () => aborts().length > 0);
+    const { streamCancelHandle } = abortAttach.decodeJson(aborts()[0]!.payload);
+    expect(streamCancelHandle.equals(peer.attaches[0]!.streamCancelHandle)).to.equal(true);
   });
 });

@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import { VeloError } from '../../../lib/errors.js';
 import {
   type AttachRequest,
+  abortAttach,
   anchorAttachRequest,
   anchorAttachResponse,
   anchorReference,
@@ -56,6 +57,7 @@ interface AnyCodec {
 }
 
 const codecs = {
+  abortAttach,
   anchorAttachRequest,
   anchorAttachResponse,
   mpscAttachRequest,
