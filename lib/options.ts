@@ -3,6 +3,7 @@
 import { availableParallelism } from 'node:os';
 import { VeloError } from './errors.js';
 import type { LaneHostKind } from './lanes/host.js';
+import { socketPathFault } from './lanes/socket-file.js';
 import { type FlushPolicyOption, type MuxConfig, type MuxOptions, resolveMuxConfig } from './mux/mux-config.js';
 import { checkPlaneSizes, DEFAULT_RING_BYTES, MAX_ROWS } from './plane/conduit.js';
 import { MAX_LANES } from './wire/names.js';
@@ -19,6 +20,14 @@ export interface VeloOptions {
   bindAddress?: string | undefined;
   /** Port of lane 0, which any peer can use. Default 0: a free one. Further lanes always take free ports. */
   port?: number | undefined;
+  /**
+   * Absolute path of a Unix socket to listen on beside TCP; lane `k` takes `<path>.<k>`. Its directory must exist. Default: none, and
+   * then this node uses no Unix socket at all. With it, a peer whose socket is visible in our file system when it is registered is
+   * reached over that socket, every other one over TCP. The files are removed at the close; who may connect is up to the directory.
+   */
+  udsPath?: string | undefined;
+  /** NUMA node whose interfaces of a peer are preferred, where the peer tells them. Default: none. */
+  numaNode?: number | undefined;
   /** When batches are written. `auto` (default): at the end of each wake. `manual`: at `flushBatch()`. */
   flushPolicy?: FlushPolicyOption | undefined;
   /** Windows, budgets and times of the mux. */
@@ -33,7 +42,7 @@ export interface VeloOptions {
   ringBytes?: number | undefined;
   /** Senders, and receivers, that may be open at once on this node: 1 to 65,536. Default 16,384. */
   maxStreams?: number | undefined;
-  /** Connections from peers that a lane holds at once. Default 1,024. */
+  /** Connections from peers that a lane holds at once, on its port and again on its Unix socket. Default 1,024. */
   maxInboundConnections?: number | undefined;
   /** Bytes that may be queued on one connection. Default 8 MiB. */
   connectionQueueBytes?: number | undefined;
@@ -54,6 +63,8 @@ export interface ResolvedOptions {
   lanes: number;
   bindAddress: string;
   port: number;
+  udsPath: string | undefined;
+  numaNode: number | undefined;
   mux: MuxConfig;
   heartbeatIntervalMs: number;
   callTimeoutMs: number;
@@ -70,6 +81,7 @@ export interface ResolvedOptions {
 const HOSTS: readonly LaneHostKind[] = ['piscina', 'inline', 'worker'];
 const MIB = 1024 * 1024;
 const MAX_PORT = 65_535;
+const MAX_NUMA_NODE = 2 ** 31 - 1;
 const MAX_TIME_MS = 2 ** 31 - 1;
 const MAX_BYTES = 2 ** 31 - 1;
 const ROW_GRAIN = 1024;
@@ -85,6 +97,8 @@ const KNOWN: ReadonlySet<string> = new Set([
   'lanes',
   'bindAddress',
   'port',
+  'udsPath',
+  'numaNode',
   'flushPolicy',
   'mux',
   'heartbeatIntervalMs',
@@ -117,10 +131,13 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
   if (!HOSTS.includes(host)) throw invalid('host', host, `one of ${HOSTS.join(', ')}`);
   const bindAddress = options.bindAddress ?? '127.0.0.1';
   if (typeof bindAddress !== 'string' || bindAddress === '') throw invalid('bindAddress', bindAddress, 'an address');
+  const lanes = integer('lanes', options.lanes, 1, 1, MAX_LANES);
   const resolved: ResolvedOptions = {
     host,
     bindAddress,
-    lanes: integer('lanes', options.lanes, 1, 1, MAX_LANES),
+    lanes,
+    udsPath: udsPath(options.udsPath, lanes),
+    numaNode: options.numaNode === undefined ? undefined : integer('numaNode', options.numaNode, 0, 0, MAX_NUMA_NODE),
     port: integer('port', options.port, 0, 0, MAX_PORT),
     mux: resolveMuxConfig({ ...options.mux, flushPolicy: options.flushPolicy }),
     heartbeatIntervalMs: heartbeatInterval(options.heartbeatIntervalMs, DEFAULT_HEARTBEAT_MS),
@@ -145,6 +162,13 @@ function checkFields(group: string, given: object, known: ReadonlySet<string>): 
     if (known.has(field)) continue;
     throw new VeloError('ERR_INVALID_ARGUMENT', `there is no option "${group === '' ? field : `${group}.${field}`}"`);
   }
+}
+
+function udsPath(given: string | undefined, lanes: number): string | undefined {
+  if (given === undefined) return undefined;
+  const expected = socketPathFault(given, lanes);
+  if (expected !== undefined) throw invalid('udsPath', given, expected);
+  return given;
 }
 
 function lookAgain(given: number | undefined): number {

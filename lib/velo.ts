@@ -1,17 +1,18 @@
 // A node: it puts lanes, control plane and streams together, and takes them down again in order.
 
 import { randomBytes } from 'node:crypto';
-import { networkInterfaces } from 'node:os';
 import { AnchorRegistry } from './control/anchor-registry.js';
 import { Attacher, type AttachOptions } from './control/attach.js';
 import { type CallOptions, Calls, type SendOptions } from './control/calls.js';
 import { Messenger } from './control/messenger.js';
-import { type Peer, PeerBook, type PeerTarget } from './control/peer-book.js';
+import { ownAddress, ownEndpoints } from './control/own-address.js';
+import { type Peer, PeerBook, type PeerTarget, type Reach } from './control/peer-book.js';
 import { VeloError } from './errors.js';
 import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
 import { CMD_PEER, encodeText } from './lanes/commands.js';
 import type { LaneHost, LaneOptions } from './lanes/host.js';
 import { startInlineHost } from './lanes/inline-host.js';
+import { lanePath } from './lanes/socket-file.js';
 import { startThreadHost } from './lanes/thread-hosts.js';
 import type { MessageHandler } from './messenger/handlers.js';
 import { CELL_NAMES, type CellTotals, readTotals } from './metrics/cells.js';
@@ -22,20 +23,16 @@ import { LocalOutlet } from './streaming/local-outlet.js';
 import { MuxOutlet } from './streaming/mux-outlet.js';
 import { StreamAnchor } from './streaming/stream-anchor.js';
 import { StreamSender } from './streaming/stream-sender.js';
-import { encodeLanePorts, encodeTcpEndpoints, encodeWorkerAddress, type TcpEndpoint } from './wire/address.js';
 import { u64High, u64Low } from './wire/bytes.js';
 import { type ItemCodec, msgpackCodec } from './wire/codec.js';
 import { senderErrorFrame } from './wire/frame.js';
 import type { StreamAnchorHandle } from './wire/handle.js';
-import { ADDRESS_KEY_LANES, ADDRESS_KEY_TCP } from './wire/names.js';
 import { PeerInfo } from './wire/peer-info.js';
 import { generateInstanceId, workerIdOf } from './wire/worker-id.js';
 
 const DEFAULT_CLOSE_MS = 5_000;
 /** A day: timers take no more than 25 of them. */
 const MAX_CLOSE_MS = 86_400_000;
-const IPV4_PREFIX = 32;
-const IPV6_PREFIX = 128;
 
 export interface AnchorOptions<T> {
   /** How items become bytes. Default: MessagePack of any value. Both ends must agree. */
@@ -82,7 +79,7 @@ export class Velo implements AsyncDisposable {
   /**
    * Starts a node: its lanes, its listeners.
    *
-   * @throws VeloError `ERR_INVALID_ARGUMENT` (names the option), `ERR_LISTEN_FAILED` (port in use), `ERR_WORKER_FILE`.
+   * @throws VeloError `ERR_INVALID_ARGUMENT` (names the option), `ERR_LISTEN_FAILED` (port or socket path in use), `ERR_WORKER_FILE`.
    */
   static async create(options: VeloOptions = {}): Promise<Velo> {
     const resolved = resolveOptions(options);
@@ -98,6 +95,7 @@ export class Velo implements AsyncDisposable {
       workerLo: u64Low(workerId),
       bindAddress: resolved.bindAddress,
       port: lane === 0 ? resolved.port : 0,
+      udsPath: resolved.udsPath === undefined ? undefined : lanePath(resolved.udsPath, lane),
       mux: resolved.mux,
       sizes,
       maxInboundConnections: resolved.maxInboundConnections,
@@ -111,8 +109,10 @@ export class Velo implements AsyncDisposable {
         ? await startInlineHost(lanes, nodeBlock, rows)
         : await startThreadHost(resolved.host, lanes, nodeBlock, rows, resolved.worker);
     const ports = host.links.map((link) => link.port);
-    const peerInfo = new PeerInfo(instanceId, ownAddress(resolved.bindAddress, ports));
-    const parts = new NodeParts(resolved, host, peerInfo, new ClientRows(rows, sizes));
+    const endpoints = ownEndpoints(resolved.bindAddress, ports[0]!);
+    const peerInfo = new PeerInfo(instanceId, ownAddress(endpoints, ports, resolved.udsPath));
+    const reach = { local: endpoints, numaNode: resolved.numaNode, uds: resolved.udsPath !== undefined };
+    const parts = new NodeParts(resolved, host, peerInfo, reach, new ClientRows(rows, sizes));
     return new Velo(resolved, host, new NodeBlock(nodeBlock), parts);
   }
 
@@ -272,6 +272,7 @@ class NodeParts {
     options: ResolvedOptions,
     host: LaneHost,
     readonly peerInfo: PeerInfo,
+    reach: Reach,
     rows: ClientRows,
   ) {
     const { workerId } = peerInfo;
@@ -288,7 +289,7 @@ class NodeParts {
     };
     const deferred = options.mux.flushPolicy.kind === 'manual';
     this.plane = new ClientPlane(rows, host.links, events, options.maxStreams, deferred);
-    this.peers = new PeerBook(peerInfo, (peer) => this.announce(peer));
+    this.peers = new PeerBook(peerInfo, reach, (peer) => this.announce(peer));
     this.calls = new Calls(this.plane, hi, lo, options.callTimeoutMs);
     this.messenger = new Messenger(this.calls, this.peers, peerInfo, hi, lo);
     const terms = {
@@ -320,33 +321,4 @@ class NodeParts {
     this.plane.endAll(closed);
     this.plane.stop();
   }
-}
-
-/** The address peers dial: lane 0 as the plain `tcp` entry, every lane's port beside it. */
-function ownAddress(bindAddress: string, ports: readonly number[]): Uint8Array {
-  const port = ports[0]!;
-  return encodeWorkerAddress([
-    [ADDRESS_KEY_TCP, encodeTcpEndpoints(ownEndpoints(bindAddress, port))],
-    [ADDRESS_KEY_LANES, encodeLanePorts(ports)],
-  ]);
-}
-
-function ownEndpoints(bindAddress: string, port: number): TcpEndpoint[] {
-  const wildcard = bindAddress === '0.0.0.0' || bindAddress === '::';
-  if (!wildcard) {
-    const prefixLength = bindAddress.includes(':') ? IPV6_PREFIX : IPV4_PREFIX;
-    return [{ name: '', host: bindAddress, port, prefixLength, numaNode: null }];
-  }
-  const family = bindAddress === '::' ? 'IPv6' : 'IPv4';
-  const endpoints: TcpEndpoint[] = [];
-  for (const [name, addresses] of Object.entries(networkInterfaces())) {
-    for (const address of addresses ?? []) {
-      if (address.family !== family || address.internal || address.address.startsWith('fe80:')) continue;
-      const prefixLength = Number(address.cidr?.split('/')[1] ?? IPV4_PREFIX);
-      endpoints.push({ name, host: address.address, port, prefixLength, numaNode: null });
-    }
-  }
-  if (endpoints.length > 0) return endpoints;
-  const loopback = family === 'IPv6' ? '::1' : '127.0.0.1';
-  return [{ name: 'lo', host: loopback, port, prefixLength: family === 'IPv6' ? IPV6_PREFIX : 8, numaNode: null }];
 }

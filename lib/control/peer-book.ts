@@ -3,13 +3,16 @@
 
 import { VeloError } from '../errors.js';
 import type { PeerRoute } from '../lanes/commands.js';
-import { decodeLanePorts, decodeTcpEndpoints, type TcpEndpoint } from '../wire/address.js';
+import { isSocket, lanePath } from '../lanes/socket-file.js';
+import { decodeLanePorts, decodeTcpEndpoints, decodeUdsPath, type TcpEndpoint } from '../wire/address.js';
 import { u64High, u64Low } from '../wire/bytes.js';
-import { ADDRESS_KEY_LANES, ADDRESS_KEY_TCP } from '../wire/names.js';
+import { ADDRESS_KEY_LANES, ADDRESS_KEY_TCP, ADDRESS_KEY_UDS } from '../wire/names.js';
 import { PeerInfo } from '../wire/peer-info.js';
+import { chooseEndpoint } from './endpoint-choice.js';
 
 /** Peers a node remembers. */
 const MAX_PEERS = 4096;
+const NO_TCP = { host: '', port: 0 };
 
 export interface Peer {
   /** Number of the peer between this thread and its lanes. */
@@ -27,36 +30,54 @@ export interface Peer {
 /** How a caller names a peer: its PeerInfo, its instance id, or its worker id. */
 export type PeerTarget = PeerInfo | string | bigint;
 
+/** What a node can use to reach peers. */
+export interface Reach {
+  /** Our own TCP endpoints: peers in a subnet of one of them are near. */
+  readonly local: readonly TcpEndpoint[];
+  readonly numaNode: number | undefined;
+  /** This node uses Unix sockets. */
+  readonly uds: boolean;
+}
+
 /**
- * Picks the endpoint to dial: one that is not loopback, unless the node only has loopback. An endpoint that nobody can dial must
- * not come as far as a lane.
+ * The way to a peer, chosen now: its Unix socket if we use them and see those of all its lanes in our file system, else the nearest
+ * of its TCP endpoints.
+ *
+ * @throws VeloError `ERR_BAD_ADDRESS` when there is no endpoint we can use.
  */
-function chooseEndpoint(endpoints: readonly TcpEndpoint[]): TcpEndpoint | undefined {
-  const usable = endpoints.filter(({ host, port }) => host !== '' && port !== 0);
-  return usable.find((endpoint) => !isLoopback(endpoint.host)) ?? usable[0];
-}
-
-function isLoopback(host: string): boolean {
-  return host.startsWith('127.') || host === '::1' || host === 'localhost';
-}
-
-/** @throws VeloError `ERR_BAD_ADDRESS` when the peer has no TCP endpoint we can read. */
-export function routeOf(info: PeerInfo): PeerRoute {
+function routeOf(info: PeerInfo, reach: Reach): PeerRoute {
   const entries = info.entries();
-  const tcp = entries.get(ADDRESS_KEY_TCP);
-  if (tcp === undefined) throw new VeloError('ERR_BAD_ADDRESS', `peer ${info.instanceId} has no "tcp" endpoint`);
-  const endpoint = chooseEndpoint(decodeTcpEndpoints(tcp));
+  const lanes = entries.get(ADDRESS_KEY_LANES);
+  const lanePorts = lanes === undefined ? [] : decodeLanePorts(lanes);
+  const udsPath = reach.uds ? visibleSocket(entries.get(ADDRESS_KEY_UDS), Math.max(1, lanePorts.length)) : undefined;
+  const { host, port } = udsPath === undefined ? tcpEndpoint(info, entries.get(ADDRESS_KEY_TCP), reach) : NO_TCP;
+  const { workerId, instanceId } = info;
+  return { workerHi: u64High(workerId), workerLo: u64Low(workerId), label: instanceId, host, port, lanePorts, udsPath };
+}
+
+function tcpEndpoint(info: PeerInfo, entry: Uint8Array | undefined, reach: Reach): Pick<TcpEndpoint, 'host' | 'port'> {
+  if (entry === undefined)
+    throw new VeloError(
+      'ERR_BAD_ADDRESS',
+      `peer ${info.instanceId} has no "tcp" endpoint, and none else that we can use`,
+    );
+  const endpoint = chooseEndpoint(decodeTcpEndpoints(entry), reach.local, reach.numaNode);
   if (endpoint === undefined)
     throw new VeloError('ERR_BAD_ADDRESS', `peer ${info.instanceId} has no "tcp" endpoint with a host and a port`);
-  const lanes = entries.get(ADDRESS_KEY_LANES);
-  return {
-    workerHi: u64High(info.workerId),
-    workerLo: u64Low(info.workerId),
-    label: info.instanceId,
-    host: endpoint.host,
-    port: endpoint.port,
-    lanePorts: lanes === undefined ? [] : decodeLanePorts(lanes),
-  };
+  return endpoint;
+}
+
+/** A peer whose sockets we do not see is on another machine, or behind another mount: that is no error. */
+function visibleSocket(entry: Uint8Array | undefined, lanes: number): string | undefined {
+  if (entry === undefined) return undefined;
+  let path: string;
+  try {
+    path = decodeUdsPath(entry);
+  } catch {
+    return undefined;
+  }
+  for (let lane = 0; lane < lanes; lane++) if (!isSocket(lanePath(path, lane))) return undefined;
+  return path;
 }
 
 export class PeerBook {
@@ -65,6 +86,7 @@ export class PeerBook {
 
   constructor(
     private readonly self: PeerInfo,
+    private readonly reach: Reach,
     /** Tells every lane, before the call returns. */
     private readonly announce: (peer: Peer) => void,
   ) {}
@@ -82,7 +104,7 @@ export class PeerBook {
   register(info: PeerInfo): Peer {
     if (info.workerId === this.self.workerId)
       throw new VeloError('ERR_INVALID_ARGUMENT', `peer ${info.instanceId} is this node itself`);
-    const route = routeOf(info);
+    const route = routeOf(info, this.reach);
     const known = this.byWorker.get(info.workerId);
     if (known !== undefined) {
       if (sameRoute(known.route, route)) return known;
@@ -124,5 +146,6 @@ export class PeerBook {
 }
 
 function sameRoute(a: PeerRoute, b: PeerRoute): boolean {
-  return a.host === b.host && a.port === b.port && a.lanePorts.join() === b.lanePorts.join();
+  const same = a.host === b.host && a.port === b.port && a.udsPath === b.udsPath;
+  return same && a.lanePorts.join() === b.lanePorts.join();
 }

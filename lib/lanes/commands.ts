@@ -125,11 +125,14 @@ export interface PeerRoute {
   workerLo: number;
   /** Instance id, for messages. */
   label: string;
+  /** Empty, and `port` 0, for a peer that is reached over its Unix socket. */
   host: string;
   /** The plain listener: lane 0 and everything that is not a batch. */
   port: number;
   /** Listener per lane of a peer that publishes them, else empty: then every lane dials `port`. */
   lanePorts: number[];
+  /** Unix socket of the plain listener, if everything to this peer goes over Unix sockets; its lanes listen beside it. */
+  udsPath?: string | undefined;
 }
 
 const utf8 = new TextEncoder();

@@ -1,4 +1,4 @@
-// One dialed TCP connection to a peer: its queue of outgoing frames, its admission in order, its socket. It must never
+// One dialed connection to a peer, over TCP or a Unix socket: its queue of outgoing frames, its admission in order, its socket. It must never
 // keep anything about a peer beyond the socket, never retry by itself, and never reorder frames.
 //
 //   idle ──submit──► connecting ──connect──► open
@@ -12,6 +12,7 @@ import { VeloError } from '../errors.js';
 import { MAX_FRAME_BODY, PREAMBLE_LEN } from '../wire/transport-frame.js';
 import { CoalescingWriter, StagingPool } from './coalescing-writer.js';
 import type { ConnectionMetrics } from './connection-metrics.js';
+import { checkEndpoint, type Endpoint, endpointName } from './endpoint.js';
 import { FrameIntake, type FrameSource, type IntakeHooks } from './frame-intake.js';
 import { FRAME_IDLE, FRAME_PENDING, FRAME_QUEUED, FrameList, type OutFrame } from './out-frame.js';
 
@@ -34,12 +35,10 @@ export const DEFAULT_PENDING_BYTES = 64 * 1024 * 1024;
 export const KEEPALIVE_IDLE_MS = 60_000;
 /** How long a drained connection waits for the peer to close its side too. */
 const CLOSE_LINGER_MS = 1_000;
-const MAX_PORT = 65_535;
 const MESSAGE_TYPE_OFFSET = 2;
 
 export interface OutgoingConnectionOptions {
-  readonly host: string;
-  readonly port: number;
+  readonly to: Endpoint;
   readonly metrics: ConnectionMetrics;
   /** What becomes of frames that the peer sends on this socket. */
   readonly hooks: IntakeHooks;
@@ -86,12 +85,8 @@ export class OutgoingConnection implements FrameSource {
   #whenClosed: PromiseWithResolvers | undefined;
 
   constructor(options: OutgoingConnectionOptions) {
-    const { host, port } = options;
-    if (host === '') throw new VeloError('ERR_INVALID_ARGUMENT', 'host of a connection must not be empty');
-    if (!Number.isInteger(port) || port < 1 || port > MAX_PORT) {
-      throw new VeloError('ERR_INVALID_ARGUMENT', `port of a connection must be an integer in 1..65535, not ${port}`);
-    }
-    this.remote = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+    checkEndpoint(options.to);
+    this.remote = endpointName(options.to);
     this.#options = options;
     this.#metrics = options.metrics;
     this.#staging = options.staging ?? new StagingPool();
@@ -230,8 +225,8 @@ export class OutgoingConnection implements FrameSource {
   }
 
   #open(): void {
-    const { host, port, hooks, connectTimeoutMs = DEFAULT_CONNECT_TIMEOUT_MS } = this.#options;
-    const socket = connect({ host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEPALIVE_IDLE_MS });
+    const { to, hooks, connectTimeoutMs = DEFAULT_CONNECT_TIMEOUT_MS } = this.#options;
+    const socket = connect({ ...to, noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEPALIVE_IDLE_MS });
     const dial: Dial = {
       socket,
       writer: new CoalescingWriter(socket, this.#staging, (error) => this.#written(dial, error)),

@@ -15,6 +15,8 @@ export interface LaneOptions {
   bindAddress: string;
   /** 0: any free port. */
   port: number;
+  /** Unix socket of this lane, beside its port. */
+  udsPath: string | undefined;
   mux: MuxConfig;
   sizes: PlaneSizes;
   maxInboundConnections: number;
@@ -54,4 +56,10 @@ export interface LaneHost {
   onLaneDeath: (lane: number, reason: string) => void;
   /** Ends every lane: connections are closed once their queues are written, or at the deadline. */
   close(timeoutMs: number): Promise<void>;
+}
+
+/** Waits for all of them, also when one fails; then rejects with the first failure. */
+export async function allOrFirstError<T>(promises: readonly Promise<T>[]): Promise<T[]> {
+  await Promise.allSettled(promises);
+  return await Promise.all(promises);
 }

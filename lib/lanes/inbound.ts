@@ -1,4 +1,4 @@
-// One accepted TCP connection: frames in, and the rare frame back. It must never identify the peer (a connection has no
+// One accepted connection: frames in, and the rare frame back. It must never identify the peer (a connection has no
 // identity), never answer bad bytes, and never let one connection's trouble reach another.
 
 import type { Socket } from 'node:net';
@@ -11,6 +11,8 @@ export const WRITE_BACK_BYTES = 1024 * 1024;
 export interface InboundConnectionOptions {
   readonly metrics: ConnectionMetrics;
   readonly hooks: IntakeHooks;
+  /** How messages name the other end, where its socket has no address. */
+  readonly remote?: string | undefined;
   /** Called once, when the socket is gone. */
   readonly onClosed?: (connection: InboundConnection) => void;
 }
@@ -25,7 +27,7 @@ export class InboundConnection implements FrameSource {
   #closed = false;
 
   constructor(socket: Socket, options: InboundConnectionOptions) {
-    this.remote = `${socket.remoteAddress}:${socket.remotePort}`;
+    this.remote = options.remote ?? `${socket.remoteAddress}:${socket.remotePort}`;
     this.#socket = socket;
     this.#metrics = options.metrics;
     this.#intake = new FrameIntake(this, options.hooks, options.metrics);

@@ -1,7 +1,7 @@
 // Runs lanes on the calling thread: no hop, no worker. For tests, for single-core machines, and for producers whose loop turns
 // often. Everything else is the same: the same lane, the same rings, the same order.
 
-import type { LaneHost, LaneLink, LaneOptions } from './host.js';
+import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
 import { Lane } from './lane.js';
 import { type PreparedLane, prepareLane } from './lane-boot.js';
 
@@ -31,9 +31,10 @@ class InlineHost implements LaneHost {
         }),
     );
     try {
-      const ports = await Promise.all(this.lanes.map((lane) => lane.start()));
+      // All of them are heard out: a lane that listens after the close would listen for ever.
+      const started = await allOrFirstError(this.lanes.map((lane) => lane.start()));
       this.links = this.prepared.map((lane, i) => {
-        const link = lane.link(ports[i]!, (wake) => this.lanes[i]!.hookClient(wake));
+        const link = lane.link(started[i]!.port, (wake) => this.lanes[i]!.hookClient(wake));
         this.lanes[i]!.joinThread(link.conduit);
         return link;
       });

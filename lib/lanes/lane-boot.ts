@@ -6,6 +6,7 @@ import type { ErrorCode } from '../errors.js';
 import { ClientConduit, createConduit } from '../plane/conduit.js';
 import { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import type { LaneLink, LaneMemory, LaneOptions } from './host.js';
+import type { SocketFile } from './socket-file.js';
 
 /** Handed to the lane's thread. The three ports must be in the transfer list. */
 export interface LaneBoot {
@@ -16,8 +17,15 @@ export interface LaneBoot {
   parcelsOut: MessagePort;
 }
 
+/** What a lane that listens says of itself. */
+export interface ListeningLane {
+  port: number;
+  /** The file of its Unix socket, for whoever outlives the lane. */
+  socketFile: SocketFile | undefined;
+}
+
 export type LaneReport =
-  | { type: 'listening'; port: number }
+  | ({ type: 'listening' } & ListeningLane)
   | { type: 'failed'; code: ErrorCode; message: string }
   | { type: 'fatal'; message: string }
   | { type: 'closed' };

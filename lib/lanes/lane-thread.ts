@@ -29,7 +29,7 @@ export function runLane(boot: LaneBoot): Promise<void> {
         });
     });
     lane.start().then(
-      (port) => report({ type: 'listening', port }),
+      (listening) => report({ type: 'listening', ...listening }),
       (error: unknown) => {
         const code = VeloError.is(error) ? error.code : 'ERR_INTERNAL';
         report({ type: 'failed', code, message: error instanceof Error ? error.message : String(error) });

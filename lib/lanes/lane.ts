@@ -27,17 +27,19 @@ import { ClientLink, type LinkLane } from './client-link.js';
 import type { OpenCommand, PeerRoute } from './commands.js';
 import { OutgoingConnection } from './connection.js';
 import { EgressStream } from './egress-stream.js';
+import type { Endpoint } from './endpoint.js';
 import { FramePool } from './frame-pool.js';
 import type { LaneOptions } from './host.js';
 import { InboundRouter, type RouterLane } from './inbound-router.js';
 import { IngressStream } from './ingress-stream.js';
-import type { LaneBoot } from './lane-boot.js';
-import { LaneMetrics } from './lane-metrics.js';
+import type { LaneBoot, ListeningLane } from './lane-boot.js';
+import { LaneMetrics, type TransportKey } from './lane-metrics.js';
 import { LaneTimer } from './lane-timer.js';
 import { Listener } from './listener.js';
 import { MessageFrame } from './message-frame.js';
 import { type PeerLane, PeerLink } from './peer-link.js';
 import { Sleeper } from './sleeper.js';
+import type { SocketFile } from './socket-file.js';
 
 const ROW_MASK = 0xffff;
 const THREAD_SHIFT = 16;
@@ -58,6 +60,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private readonly node: NodeBlock;
   private readonly router: InboundRouter;
   private readonly listener: Listener;
+  private readonly udsListener: Listener;
   private readonly sleepers: Sleeper[] = [];
   private readonly peers: (PeerLink | undefined)[] = [];
   private readonly batchers: PeerBatcher[] = [];
@@ -92,14 +95,19 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
     this.router = new InboundRouter(this, this.laneMetrics.drops);
-    const { hooks } = this.router;
-    this.listener = new Listener({
-      metrics: this.laneMetrics.sockets.tcp,
-      hooks,
-      maxInboundConnections: options.maxInboundConnections,
-    });
+    this.listener = this.makeListener('tcp');
+    this.udsListener = this.makeListener('uds');
     memory.conduits.forEach((buffer, thread) => {
       this.addLink(thread, new WorkerConduit(buffer, options.sizes), memory.rows[thread]!, boot, sameThread);
+    });
+  }
+
+  private makeListener(transport: TransportKey): Listener {
+    const { maxInboundConnections } = this.options;
+    return new Listener({
+      metrics: this.laneMetrics.sockets[transport],
+      hooks: this.router.hooks,
+      maxInboundConnections,
     });
   }
 
@@ -124,13 +132,21 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.sleepers.push(new Sleeper(conduit.memory, conduit.workerBell, source, sameThread));
   }
 
-  /** Listens and starts to look at the rings. Resolves with the listener's port; rejects with `ERR_LISTEN_FAILED`. */
-  async start(): Promise<number> {
-    const port = await this.listener.listen(this.options.bindAddress, this.options.port);
+  /** Listens and starts to look at the rings. Rejects with `ERR_LISTEN_FAILED`; then nothing listens. */
+  async start(): Promise<ListeningLane> {
+    const { bindAddress, port: wanted, udsPath } = this.options;
+    const port = await this.listener.listen(bindAddress, wanted);
+    let socketFile: SocketFile | undefined;
+    try {
+      if (udsPath !== undefined) socketFile = await this.udsListener.listenAt(udsPath);
+    } catch (error) {
+      await this.listener.close();
+      throw error;
+    }
     this.nextSweep = this.now() + this.config.creditSweepIntervalMs;
     this.timer.at(this.nextSweep);
     for (const sleeper of this.sleepers) sleeper.run();
-    return port;
+    return { port, socketFile };
   }
 
   /** On the calling thread: the client's rings wake this lane by a function call. */
@@ -342,11 +358,10 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     return stream;
   }
 
-  connect(host: string, port: number): OutgoingConnection {
+  connect(to: Endpoint): OutgoingConnection {
     return new OutgoingConnection({
-      host,
-      port,
-      metrics: this.laneMetrics.sockets.tcp,
+      to,
+      metrics: this.laneMetrics.sockets['path' in to ? 'uds' : 'tcp'],
       hooks: this.router.hooks,
       connectTimeoutMs: this.options.connectTimeoutMs,
       connectionQueueBytes: this.options.connectionQueueBytes,
@@ -371,7 +386,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     }
     this.timer.stop();
     for (const sleeper of this.sleepers) sleeper.stop();
-    const listener = this.listener.close();
+    const listeners = Promise.all([this.listener.close(), this.udsListener.close()]);
     const peers = this.peers.filter((peer) => peer !== undefined);
     let timer: NodeJS.Timeout | undefined;
     const deadline = new Promise((resolve) => {
@@ -380,7 +395,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     await Promise.race([Promise.all(peers.map((peer) => peer.closeConnections())), deadline]);
     clearTimeout(timer);
     for (const peer of peers) peer.destroyConnections();
-    await listener;
+    await listeners;
   }
 
   /** Peers hear of every stream that ends with this node: senders as dropped, receivers as cancelled. */

@@ -1,15 +1,17 @@
-// One listening TCP port and the connections it accepted. It must never crash on what the network or a peer does, and
-// never hold more connections than it was told.
+// One listening TCP port or Unix socket, and the connections it accepted. It must never crash on what the network or a peer
+// does, and never hold more connections than it was told.
 //
-// When accepting fails (no file descriptors left, say) the port is given up for a moment and taken again, waiting longer
+// When accepting fails (no file descriptors left, say) the place is given up for a moment and taken again, waiting longer
 // each time: an event loop that is told of the same failure again and again would do nothing else.
 
 import { createServer, type Server, type Socket } from 'node:net';
 import { VeloError } from '../errors.js';
 import { KEEPALIVE_IDLE_MS } from './connection.js';
 import type { ConnectionMetrics } from './connection-metrics.js';
+import { type Endpoint, endpointName } from './endpoint.js';
 import type { IntakeHooks } from './frame-intake.js';
 import { InboundConnection } from './inbound.js';
+import { boundName, clearStale, publishSocket, removeSocketFile, type SocketFile } from './socket-file.js';
 
 export const DEFAULT_MAX_INBOUND_CONNECTIONS = 1_024;
 /** Connections the kernel holds for us before we accept them. */
@@ -31,7 +33,9 @@ export class Listener {
   readonly #maxConnections: number;
   readonly #connections = new Set<InboundConnection>();
   #server: Server | undefined;
-  #host = '';
+  /** Where it listens, or tries to. */
+  #at: Endpoint | undefined;
+  #file: SocketFile | undefined;
   #port = 0;
   #closed = false;
   #referenced = true;
@@ -47,7 +51,7 @@ export class Listener {
     this.#maxConnections = max;
   }
 
-  /** The bound port; 0 before `listen` has resolved. */
+  /** The bound port; 0 before `listen` has resolved, and on a Unix socket. */
   get port(): number {
     return this.#port;
   }
@@ -62,21 +66,41 @@ export class Listener {
    * and may be called again then; `ERR_INVALID_STATE` when it already listens, `ERR_CLOSED` after `close`.
    */
   async listen(host: string, port: number): Promise<number> {
-    if (this.#closed) throw new VeloError('ERR_CLOSED', 'the listener is closed');
-    if (this.#server !== undefined || this.#port !== 0) {
-      throw new VeloError('ERR_INVALID_STATE', `already listening on ${this.#host}:${this.#port}`);
-    }
-    this.#host = host;
-    this.#port = await this.#bind(port);
+    await this.#listen({ host, port });
+    this.#at = { host, port: this.#port };
     return this.#port;
   }
 
-  /** Stops accepting and closes every accepted connection. Idempotent; resolves when the port is free. */
+  /**
+   * Takes the path and listens there. A socket file that nobody answers at any more is replaced. Resolves to the file, which is
+   * removed again at the close. Rejects as `listen` does, also when something else stands at the path, or somebody who answers.
+   */
+  async listenAt(path: string): Promise<SocketFile> {
+    await this.#listen({ path });
+    return this.#file!;
+  }
+
+  async #listen(at: Endpoint): Promise<void> {
+    if (this.#closed) throw new VeloError('ERR_CLOSED', 'the listener is closed');
+    if (this.#at !== undefined) {
+      throw new VeloError('ERR_INVALID_STATE', `already listening on ${endpointName(this.#at)}`);
+    }
+    this.#at = at;
+    try {
+      await this.#take(at);
+    } catch (error) {
+      this.#at = undefined;
+      throw error;
+    }
+  }
+
+  /** Stops accepting and closes every accepted connection. Idempotent; resolves when the port or path is free. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#retry);
     const server = this.#server;
     this.#server = undefined;
+    this.#removeFile();
     for (const connection of [...this.#connections]) connection.destroy();
     if (server === undefined) return;
     await new Promise<void>((resolve) => {
@@ -101,7 +125,27 @@ export class Listener {
     return this;
   }
 
-  #bind(port: number): Promise<number> {
+  async #take(at: Endpoint): Promise<void> {
+    if (!('path' in at)) {
+      this.#port = await this.#bind(at, at);
+      return;
+    }
+    await clearStale(at.path);
+    if (this.#closed) throw closed();
+    const bound = boundName(at.path);
+    await this.#bind(at, { path: bound });
+    if (this.#closed) throw closed();
+    try {
+      this.#file = publishSocket(bound, at.path);
+    } catch (error) {
+      this.#server?.close();
+      this.#server = undefined;
+      throw error;
+    }
+  }
+
+  /** Resolves to the port, 0 for a path. `at` is what messages name. */
+  #bind(at: Endpoint, to: Endpoint): Promise<number> {
     const create = this.#options.createServer ?? createServer;
     const server = create({ noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEPALIVE_IDLE_MS });
     this.#server = server;
@@ -109,11 +153,11 @@ export class Listener {
       const refused = (cause: unknown) => {
         if (this.#server === server) this.#server = undefined;
         const why = cause instanceof Error ? cause.message : String(cause);
-        reject(new VeloError('ERR_LISTEN_FAILED', `cannot listen on ${this.#host}:${port}: ${why}`, { cause }));
+        reject(new VeloError('ERR_LISTEN_FAILED', `cannot listen on ${endpointName(at)}: ${why}`, { cause }));
       };
       server.once('error', refused);
       // Closed before it listened: neither of the other two events comes then.
-      server.once('close', () => reject(new VeloError('ERR_CLOSED', 'the listener was closed')));
+      server.once('close', () => reject(closed()));
       server.once('listening', () => {
         server.off('error', refused);
         server.on('error', () => this.#acceptFailed(server));
@@ -123,12 +167,12 @@ export class Listener {
           return;
         }
         const address = server.address();
-        resolve(typeof address === 'object' && address !== null ? address.port : port);
+        resolve(typeof address === 'object' && address !== null ? address.port : 0);
       });
       server.on('connection', (socket) => this.#accept(socket));
       if (!this.#referenced) server.unref();
       try {
-        server.listen({ host: this.#host, port, backlog: LISTEN_BACKLOG, exclusive: true });
+        server.listen({ ...to, backlog: LISTEN_BACKLOG, exclusive: true });
       } catch (cause) {
         refused(cause);
       }
@@ -147,7 +191,8 @@ export class Listener {
     const connection = new InboundConnection(socket, {
       metrics,
       hooks,
-      onClosed: (closed) => this.#connections.delete(closed),
+      remote: this.#file === undefined ? undefined : `a client of uds://${this.#file.path}`,
+      onClosed: (gone) => this.#connections.delete(gone),
     });
     this.#connections.add(connection);
     if (!this.#referenced) connection.unref();
@@ -157,8 +202,14 @@ export class Listener {
     this.#options.metrics.acceptErrors += 1;
     if (this.#server !== server) return;
     this.#server = undefined;
+    this.#removeFile();
     server.close();
     this.#bindLater();
+  }
+
+  #removeFile(): void {
+    if (this.#file !== undefined) removeSocketFile(this.#file);
+    this.#file = undefined;
   }
 
   #bindLater(): void {
@@ -166,11 +217,15 @@ export class Listener {
     const delay = this.#retryMs;
     this.#retryMs = Math.min(delay * 2, ACCEPT_RETRY_MS_MAX);
     this.#retry = setTimeout(() => {
-      this.#bind(this.#port).catch(() => {
+      this.#take(this.#at!).catch(() => {
         this.#options.metrics.acceptErrors += 1;
         this.#bindLater();
       });
     }, delay);
     if (!this.#referenced) this.#retry.unref();
   }
+}
+
+function closed(): VeloError {
+  return new VeloError('ERR_CLOSED', 'the listener was closed');
 }

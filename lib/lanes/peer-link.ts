@@ -16,8 +16,10 @@ import { FRAME_MESSAGE, PREAMBLE_LEN, writePreamble } from '../wire/transport-fr
 import { encodeUtf8 } from '../wire/utf8.js';
 import type { PeerRoute } from './commands.js';
 import { ADMITTED as FRAME_ADMITTED, type OutgoingConnection } from './connection.js';
+import type { Endpoint } from './endpoint.js';
 import { type FramePool, POOLED_BUFFER_BYTES } from './frame-pool.js';
 import type { OutFrame } from './out-frame.js';
+import { lanePath } from './socket-file.js';
 
 /** Payloads above this are staged by peers that pull; a batch stays below it less its envelope. */
 const STAGING_THRESHOLD = 262_144;
@@ -33,7 +35,7 @@ export interface PeerLane {
   now(): number;
   nextEpoch(): number;
   schedule(runnable: Runnable): void;
-  connect(host: string, port: number): OutgoingConnection;
+  connect(to: Endpoint): OutgoingConnection;
   claim(
     table: IngressTable,
     anchorHi: number,
@@ -86,11 +88,17 @@ export class PeerLink {
     let connection = this.connections[k];
     // An idle connection holds nothing but the address that it would dial.
     if (connection === undefined || (this.moved && connection.state === 'idle')) {
-      const { lanePorts, port, host } = this.route;
-      connection = this.lane.connect(host, lanePorts.length > 0 ? lanePorts[k % lanePorts.length]! : port);
+      connection = this.lane.connect(this.endpoint(k));
       this.connections[k] = connection;
     }
     return connection;
+  }
+
+  private endpoint(k: number): Endpoint {
+    const { lanePorts, host, port, udsPath } = this.route;
+    // A peer that publishes no lanes has one listener for all of them.
+    const lane = lanePorts.length > 0 ? k % lanePorts.length : 0;
+    return udsPath === undefined ? { host, port: lanePorts[lane] ?? port } : { path: lanePath(udsPath, lane) };
   }
 
   /** Sends a frame of the messenger; it rides lane 0. */

@@ -4,8 +4,16 @@
 import { existsSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { VeloError } from '../errors.js';
-import type { LaneHost, LaneLink, LaneOptions } from './host.js';
-import { type LaneOrder, type LaneReport, type PreparedLane, prepareLane, transferList } from './lane-boot.js';
+import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
+import {
+  type LaneOrder,
+  type LaneReport,
+  type ListeningLane,
+  type PreparedLane,
+  prepareLane,
+  transferList,
+} from './lane-boot.js';
+import { removeSocketFile, type SocketFile } from './socket-file.js';
 
 /** Workers that do not end by themselves at a close are terminated this long after their deadline. */
 const TERMINATE_GRACE_MS = 500;
@@ -110,6 +118,7 @@ class ThreadHost implements LaneHost {
   /** Lanes whose control port has closed, also before anybody listened for their death. */
   private readonly lost = new Set<PreparedLane>();
   private readonly whenEnded: (() => void)[] = [];
+  private readonly socketFiles: SocketFile[] = [];
 
   noteError(error: Error): void {
     this.lastError = error.message;
@@ -124,11 +133,12 @@ class ThreadHost implements LaneHost {
     this.threads = threads;
     this.lanes = options.map((lane) => prepareLane(lane, node, rows));
     try {
-      const ports = await Promise.all(this.lanes.map((lane) => this.startLane(threads, lane)));
-      this.links = this.lanes.map((lane, i) => lane.link(ports[i]!));
+      const started = await allOrFirstError(this.lanes.map((lane) => this.startLane(threads, lane)));
+      this.links = this.lanes.map((lane, i) => lane.link(started[i]!.port));
     } catch (error) {
       this.closing = true;
       await threads.end(0);
+      this.removeSocketFiles();
       for (const lane of this.lanes) lane.dispose();
       throw error;
     }
@@ -141,9 +151,9 @@ class ThreadHost implements LaneHost {
     }
   }
 
-  /** Resolves with the lane's port once it listens. No lane is released from its start before all of them listen. */
-  private startLane(threads: Threads, lane: PreparedLane): Promise<number> {
-    return new Promise<number>((resolve, reject) => {
+  /** Resolves once the lane listens. No lane is released from its start before all of them listen. */
+  private startLane(threads: Threads, lane: PreparedLane): Promise<ListeningLane> {
+    return new Promise<ListeningLane>((resolve, reject) => {
       const fail = (cause: unknown) => {
         const why = cause instanceof Error ? cause.message : String(cause);
         reject(new VeloError('ERR_WORKER_FILE', `the lane's worker did not start: ${why}`, { cause }));
@@ -151,8 +161,10 @@ class ThreadHost implements LaneHost {
       const timer = setTimeout(() => fail(`it said nothing in ${START_TIMEOUT_MS} ms`), START_TIMEOUT_MS);
       lane.control.once('message', (report: LaneReport) => {
         clearTimeout(timer);
-        if (report.type === 'listening') resolve(report.port);
-        else if (report.type === 'failed') reject(new VeloError(report.code, report.message));
+        if (report.type === 'listening') {
+          if (report.socketFile !== undefined) this.socketFiles.push(report.socketFile);
+          resolve(report);
+        } else if (report.type === 'failed') reject(new VeloError(report.code, report.message));
         else reject(new VeloError('ERR_LANE_DIED', `the lane reported "${report.type}" at its start`));
       });
       lane.control.once('close', () => {
@@ -182,6 +194,11 @@ class ThreadHost implements LaneHost {
     for (const resolve of this.whenEnded.splice(0)) resolve();
   }
 
+  /** Lanes remove their own, unless their thread was ended. */
+  private removeSocketFiles(): void {
+    for (const file of this.socketFiles) removeSocketFile(file);
+  }
+
   async close(timeoutMs: number): Promise<void> {
     this.closing = true;
     const order: LaneOrder = { type: 'close', timeoutMs };
@@ -196,6 +213,7 @@ class ThreadHost implements LaneHost {
       });
     }
     await this.threads?.end(TERMINATE_GRACE_MS);
+    this.removeSocketFiles();
     for (const lane of this.lanes) lane.dispose();
   }
 }

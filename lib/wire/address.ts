@@ -5,7 +5,7 @@ import { VeloError } from '../errors.js';
 import { MAX_U16 } from './bytes.js';
 import { MsgpackReader, MsgpackWriter } from './msgpack.js';
 import { MAX_LANES } from './names.js';
-import { decodeUtf8 } from './utf8.js';
+import { decodeUtf8, encodeUtf8 } from './utf8.js';
 
 /** One network interface a node can be reached at. `host` is an IP literal (a legacy text entry may hold a name). */
 export interface TcpEndpoint {
@@ -24,6 +24,7 @@ const MAX_PREFIX = 0xff;
 const MIN_I32 = -0x8000_0000;
 const MAX_I32 = 0x7fff_ffff;
 
+const UDS_SCHEME = 'uds://';
 const LEGACY_SCHEMES: readonly string[] = ['tcp://', 'grpc://'];
 const LEGACY_ENDPOINT = /^(?:\[([^\s[\]]+)\]|([^\s:/[\]]+)):([0-9]{1,5})$/;
 /** Prefix given to an endpoint of the legacy text form, which names none. */
@@ -92,6 +93,19 @@ export function decodeTcpEndpoints(bytes: Uint8Array): TcpEndpoint[] {
     reader.expectEnd();
     return endpoints;
   });
+}
+
+/** Value of a `uds` entry. */
+export function encodeUdsPath(path: string): Uint8Array {
+  return encodeUtf8(UDS_SCHEME + path);
+}
+
+/** Reads a `uds` entry: text, with or without its scheme; the path is taken literally. @throws VeloError `ERR_BAD_ADDRESS`. */
+export function decodeUdsPath(bytes: Uint8Array): string {
+  const text = decodeUtf8(bytes, 0, bytes.length);
+  const path = text?.startsWith(UDS_SCHEME) ? text.slice(UDS_SCHEME.length) : text;
+  if (path === undefined || path === '') throw new VeloError('ERR_BAD_ADDRESS', 'uds: no path');
+  return path;
 }
 
 /** Value of this package's lane entry: the listener port of each lane, index = lane. */

@@ -6,6 +6,8 @@ export const MESSENGER_MUX_KEY = 'messenger-mux-v2';
 
 /** WorkerAddress key of the messenger's TCP listener (lane 0). */
 export const ADDRESS_KEY_TCP = 'tcp';
+/** WorkerAddress key of the messenger's Unix socket (lane 0). */
+export const ADDRESS_KEY_UDS = 'uds';
 /** WorkerAddress key of this package's own list of lane ports; peers that do not know it ignore it. */
 export const ADDRESS_KEY_LANES = 'velomux-lanes';
 

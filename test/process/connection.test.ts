@@ -477,7 +477,13 @@ describe('outgoing connection', () => {
   });
 
   it('refuses options that make no sense', () => {
-    for (const options of [{ queueFrames: 0 }, { connectionQueueBytes: 0.5 }, { pendingFrames: 0 }, { host: '' }]) {
+    for (const options of [
+      { queueFrames: 0 },
+      { connectionQueueBytes: 0.5 },
+      { pendingFrames: 0 },
+      { to: { host: '', port: 1 } },
+      { to: { path: '' } },
+    ]) {
       expect(() => dial(peer.port, options))
         .to.throw(VeloError)
         .with.property('code', 'ERR_INVALID_ARGUMENT');

@@ -149,7 +149,7 @@ export const NO_HOOKS: IntakeHooks = { onFrame: () => {} };
 /** A connection with its own counters. */
 export function dial(port: number, options: Partial<OutgoingConnectionOptions> = {}) {
   const metrics = connectionMetrics();
-  const connection = new OutgoingConnection({ host: HOST, port, metrics, hooks: NO_HOOKS, ...options });
+  const connection = new OutgoingConnection({ to: { host: HOST, port }, metrics, hooks: NO_HOOKS, ...options });
   return { connection, metrics };
 }
 

@@ -9,6 +9,7 @@ import {
   decodeTcpEndpoints,
   encodeLanePorts,
   encodeTcpEndpoints,
+  encodeUdsPath,
   encodeWorkerAddress,
 } from '../../lib/wire/address.js';
 import { BatchDecoder, BatchEncoder, FLAGS_LANE_MASK } from '../../lib/wire/batch.js';
@@ -34,6 +35,7 @@ import { encodeHandlerList, encodeHello } from '../../lib/wire/hello.js';
 import {
   ADDRESS_KEY_LANES,
   ADDRESS_KEY_TCP,
+  ADDRESS_KEY_UDS,
   BATCH_HANDLERS,
   HANDLER_ANCHOR_ATTACH,
   HANDLER_HELLO,
@@ -49,6 +51,7 @@ import {
   MAX_FRAME_BODY,
 } from '../../lib/wire/transport-frame.js';
 import { generateInstanceId } from '../../lib/wire/worker-id.js';
+import { closed, listenOn } from './socket-files.js';
 
 const LOOPBACK = '127.0.0.1';
 const BATCH_BYTES = 256 * 1024;
@@ -95,6 +98,8 @@ export interface Answer {
 export interface WirePeerOptions {
   /** Publishes its one port as so many lanes; undefined: it has never heard of lane ports. */
   readonly lanes?: number;
+  /** Listens on a Unix socket too, and publishes it. */
+  readonly udsPath?: string;
 }
 
 export interface BatchOptions {
@@ -119,6 +124,8 @@ export class WirePeer {
   readonly attaches: AttachRequest[] = [];
   /** Names it says it serves. */
   handlers: string[] = [HANDLER_ANCHOR_ATTACH];
+  /** Connections the node has made to this peer. */
+  readonly accepted = { tcp: 0, uds: 0 };
   /** False: it reads everything and answers nothing. */
   answers = true;
   /** A hello is answered after this. */
@@ -133,22 +140,36 @@ export class WirePeer {
   private nextCall = 0;
   private node: NodeInfo | undefined;
 
-  private constructor(server: Server, options: WirePeerOptions) {
+  private constructor(
+    server: Server,
+    private readonly udsServer: Server | undefined,
+    options: WirePeerOptions,
+  ) {
     this.server = server;
     const { port } = this;
     const instanceId = generateInstanceId((length) => randomBytes(length));
     const endpoint = { name: '', host: LOOPBACK, port, prefixLength: 32, numaNode: null };
     const entries: [string, Uint8Array][] = [[ADDRESS_KEY_TCP, encodeTcpEndpoints([endpoint])]];
+    if (options.udsPath !== undefined) entries.push([ADDRESS_KEY_UDS, encodeUdsPath(options.udsPath)]);
     if (options.lanes !== undefined)
       entries.push([ADDRESS_KEY_LANES, encodeLanePorts(Array.from({ length: options.lanes }, () => port))]);
     this.info = new PeerInfo(instanceId, encodeWorkerAddress(entries));
-    server.on('connection', (socket) => this.adopt(socket));
+    server.on('connection', (socket) => {
+      this.accepted.tcp += 1;
+      this.adopt(socket);
+    });
+    udsServer?.on('connection', (socket) => {
+      this.accepted.uds += 1;
+      this.adopt(socket);
+    });
   }
 
   static async listen(options: WirePeerOptions = {}): Promise<WirePeer> {
     const server = createServer({ noDelay: true });
     await new Promise<void>((resolve) => server.listen(0, LOOPBACK, resolve));
-    return new WirePeer(server, options);
+    const { udsPath } = options;
+    const udsServer = udsPath === undefined ? undefined : await listenOn(udsPath);
+    return new WirePeer(server, udsServer, options);
   }
 
   get workerId(): bigint {
@@ -172,6 +193,7 @@ export class WirePeer {
 
   async close(): Promise<void> {
     this.hangUp();
+    if (this.udsServer !== undefined) await closed(this.udsServer);
     await new Promise<void>((resolve) => {
       this.server.close(() => resolve());
     });

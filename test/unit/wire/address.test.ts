@@ -6,9 +6,11 @@ import { VeloError } from '../../../lib/errors.js';
 import {
   decodeLanePorts,
   decodeTcpEndpoints,
+  decodeUdsPath,
   decodeWorkerAddress,
   encodeLanePorts,
   encodeTcpEndpoints,
+  encodeUdsPath,
   encodeWorkerAddress,
   type TcpEndpoint,
 } from '../../../lib/wire/address.js';
@@ -111,6 +113,19 @@ describe('wire/address', () => {
       expect(codeOf(() => encodeTcpEndpoints([{ ...good, ...bad }]))).to.equal('ERR_INVALID_ARGUMENT');
     }
     expect(codeOf(() => encodeTcpEndpoints([]))).to.equal('ERR_INVALID_ARGUMENT');
+  });
+
+  it('writes the path of a Unix socket with its scheme, and reads it with or without', () => {
+    const text = (value: string) => new TextEncoder().encode(value);
+    expect(encodeUdsPath('/run/a.sock')).to.deep.equal(text('uds:///run/a.sock'));
+    for (const path of ['/run/a.sock', 'relative', '/with spaces/é?q=1#x']) {
+      expect(decodeUdsPath(encodeUdsPath(path))).to.equal(path);
+      expect(decodeUdsPath(text(path)), 'a bare path').to.equal(path);
+    }
+    for (const value of [text(''), text('uds://'), Uint8Array.of(0xff, 0xfe)])
+      expect(() => decodeUdsPath(value))
+        .to.throw(VeloError)
+        .with.property('code', 'ERR_BAD_ADDRESS');
   });
 
   it('carries the port of each lane under a key of its own', () => {
