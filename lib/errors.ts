@@ -5,6 +5,8 @@
  *
  * Wire (a peer's or caller's bytes): `ERR_BAD_*`, `ERR_UNSUPPORTED_VERSION`, `ERR_FRAME_TOO_LARGE`, `ERR_UNKNOWN_TYPE`.
  * Callers: `ERR_INVALID_ARGUMENT` (the message names the field), `ERR_CLOSED`, `ERR_ABORTED`.
+ * Discovery: `ERR_ALREADY_REGISTERED` (this instance, or another with its worker id), `ERR_BAD_DISCOVERY_FILE` (cannot be read as
+ * one, or cannot be written; it is left as it is).
  * Streams: `ERR_CHANNEL_CLOSED` (the consumer cancelled, the slot was closed, the lane's epoch ended), `ERR_SENDER_ERROR`,
  * `ERR_SENDER_DROPPED`, `ERR_TRANSPORT`, `ERR_DESERIALIZATION`, `ERR_SERIALIZATION`.
  */
@@ -38,6 +40,9 @@ export type ErrorCode =
   | 'ERR_CONNECT_FAILED'
   | 'ERR_LISTEN_FAILED'
   | 'ERR_RESPONSE_SLOTS_EXHAUSTED'
+  // discovery
+  | 'ERR_ALREADY_REGISTERED'
+  | 'ERR_BAD_DISCOVERY_FILE'
   // attach
   | 'ERR_ANCHOR_NOT_FOUND'
   | 'ERR_ALREADY_ATTACHED'

@@ -2,6 +2,8 @@
 
 export type { AttachOptions } from './control/attach.js';
 export type { CallOptions, SendOptions } from './control/calls.js';
+export type { Discovery, DiscoveryChanges, DiscoveryRegistration } from './control/discovery.js';
+export { FileDiscovery, type FileDiscoveryOptions } from './control/file-discovery.js';
 export type { PeerTarget } from './control/peer-book.js';
 export { type ErrorCode, VeloError } from './errors.js';
 export type { LaneHostKind } from './lanes/host.js';

@@ -1,6 +1,7 @@
 // What a node is made with: names, defaults, ranges. Owns validation; every refusal names the field.
 
 import { availableParallelism } from 'node:os';
+import type { Discovery } from './control/discovery.js';
 import { VeloError } from './errors.js';
 import type { LaneHostKind } from './lanes/host.js';
 import { socketPathFault } from './lanes/socket-file.js';
@@ -54,6 +55,13 @@ export interface VeloOptions {
    * fewer, the looking lane takes the core that the other ends of its streams need.
    */
   lookAgainMs?: number | undefined;
+  /**
+   * A directory of nodes. This node enters itself and leaves at its close; a message, call or attach to a worker or instance that is
+   * not registered asks it, in the time of that call. Answers never ask. Default: none.
+   */
+  discovery?: Discovery | undefined;
+  /** Registers every peer that the directory tells of, as it comes. Default false: peers are registered when they are asked for. */
+  registerDiscovered?: boolean | undefined;
   /** The lane's worker file, when it does not lie where the package put it (bundles). */
   worker?: URL | string | undefined;
 }
@@ -75,6 +83,8 @@ export interface ResolvedOptions {
   connectionQueueBytes: number;
   messageQueueBytes: number;
   lookAgainMs: number;
+  discovery: Discovery | undefined;
+  registerDiscovered: boolean;
   worker: URL | string | undefined;
 }
 
@@ -110,6 +120,8 @@ const KNOWN: ReadonlySet<string> = new Set([
   'connectionQueueBytes',
   'messageQueueBytes',
   'lookAgainMs',
+  'discovery',
+  'registerDiscovered',
   'worker',
 ]);
 
@@ -149,8 +161,12 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     connectionQueueBytes: integer('connectionQueueBytes', options.connectionQueueBytes, 8 * MIB, 1, MAX_BYTES),
     messageQueueBytes: integer('messageQueueBytes', options.messageQueueBytes, 16 * MIB, 0, MAX_BYTES),
     lookAgainMs: lookAgain(options.lookAgainMs),
+    discovery: directory(options.discovery),
+    registerDiscovered: options.registerDiscovered === true,
     worker: options.worker,
   };
+  if (resolved.registerDiscovered && typeof resolved.discovery?.watch !== 'function')
+    throw invalid('registerDiscovered', true, 'false, without a discovery that can be watched');
   checkPlaneSizes({ ringBytes: resolved.ringBytes, rows: rowsFor(resolved.maxStreams) });
   return resolved;
 }
@@ -162,6 +178,12 @@ function checkFields(group: string, given: object, known: ReadonlySet<string>): 
     if (known.has(field)) continue;
     throw new VeloError('ERR_INVALID_ARGUMENT', `there is no option "${group === '' ? field : `${group}.${field}`}"`);
   }
+}
+
+function directory(given: Discovery | undefined): Discovery | undefined {
+  if (given === undefined) return undefined;
+  if (typeof given?.register === 'function' && typeof given.resolve === 'function') return given;
+  throw invalid('discovery', given, 'an object with register and resolve');
 }
 
 function udsPath(given: string | undefined, lanes: number): string | undefined {

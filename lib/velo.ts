@@ -4,9 +4,11 @@ import { randomBytes } from 'node:crypto';
 import { AnchorRegistry } from './control/anchor-registry.js';
 import { Attacher, type AttachOptions } from './control/attach.js';
 import { type CallOptions, Calls, type SendOptions } from './control/calls.js';
+import { Membership } from './control/membership.js';
 import { Messenger } from './control/messenger.js';
 import { ownAddress, ownEndpoints } from './control/own-address.js';
 import { type Peer, PeerBook, type PeerTarget, type Reach } from './control/peer-book.js';
+import { PeerFinder } from './control/peer-finder.js';
 import { VeloError } from './errors.js';
 import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
 import { CMD_PEER, encodeText } from './lanes/commands.js';
@@ -66,6 +68,7 @@ export class Velo implements AsyncDisposable {
   /** Who this node is and how it is reached: give it to peers. */
   readonly peerInfo: PeerInfo;
   private closing: Promise<void> | undefined;
+  private membership: Membership | undefined;
 
   private constructor(
     private readonly options: ResolvedOptions,
@@ -79,7 +82,8 @@ export class Velo implements AsyncDisposable {
   /**
    * Starts a node: its lanes, its listeners.
    *
-   * @throws VeloError `ERR_INVALID_ARGUMENT` (names the option), `ERR_LISTEN_FAILED` (port or socket path in use), `ERR_WORKER_FILE`.
+   * @throws VeloError `ERR_INVALID_ARGUMENT` (names the option), `ERR_LISTEN_FAILED` (port or socket path in use), `ERR_WORKER_FILE`,
+   * and what the directory of the option `discovery` rejects with; then nothing is left of the node.
    */
   static async create(options: VeloOptions = {}): Promise<Velo> {
     const resolved = resolveOptions(options);
@@ -113,7 +117,24 @@ export class Velo implements AsyncDisposable {
     const peerInfo = new PeerInfo(instanceId, ownAddress(endpoints, ports, resolved.udsPath));
     const reach = { local: endpoints, numaNode: resolved.numaNode, uds: resolved.udsPath !== undefined };
     const parts = new NodeParts(resolved, host, peerInfo, reach, new ClientRows(rows, sizes));
-    return new Velo(resolved, host, new NodeBlock(nodeBlock), parts);
+    const node = new Velo(resolved, host, new NodeBlock(nodeBlock), parts);
+    try {
+      await node.join();
+    } catch (error) {
+      await node.close({ timeoutMs: 0 });
+      throw error;
+    }
+    return node;
+  }
+
+  private async join(): Promise<void> {
+    const { discovery, registerDiscovered } = this.options;
+    if (discovery === undefined) return;
+    this.membership = await Membership.join(
+      discovery,
+      this.peerInfo,
+      registerDiscovered ? (info) => this.parts.welcome(info) : undefined,
+    );
   }
 
   get instanceId(): string {
@@ -245,8 +266,12 @@ export class Velo implements AsyncDisposable {
    */
   close(options: { timeoutMs?: number | undefined } = {}): Promise<void> {
     const { timeoutMs = DEFAULT_CLOSE_MS } = options;
-    this.closing ??= this.parts.close(this.host, timeoutMs >= 0 ? Math.min(timeoutMs, MAX_CLOSE_MS) : 0);
+    this.closing ??= this.takeDown(timeoutMs >= 0 ? Math.min(timeoutMs, MAX_CLOSE_MS) : 0);
     return this.closing;
+  }
+
+  private async takeDown(timeoutMs: number): Promise<void> {
+    await Promise.all([this.membership?.leave(timeoutMs), this.parts.close(this.host, timeoutMs)]);
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -263,6 +288,7 @@ export class Velo implements AsyncDisposable {
 class NodeParts {
   readonly plane: ClientPlane;
   readonly peers: PeerBook;
+  readonly finder: PeerFinder;
   readonly calls: Calls;
   readonly messenger: Messenger;
   readonly registry: AnchorRegistry;
@@ -290,8 +316,9 @@ class NodeParts {
     const deferred = options.mux.flushPolicy.kind === 'manual';
     this.plane = new ClientPlane(rows, host.links, events, options.maxStreams, deferred);
     this.peers = new PeerBook(peerInfo, reach, (peer) => this.announce(peer));
+    this.finder = new PeerFinder(this.peers, options.discovery);
     this.calls = new Calls(this.plane, hi, lo, options.callTimeoutMs);
-    this.messenger = new Messenger(this.calls, this.peers, peerInfo, hi, lo);
+    this.messenger = new Messenger(this.calls, this.peers, this.finder, peerInfo, hi, lo);
     const terms = {
       initialCredit: options.mux.initialCredit,
       slotByteBudget: options.mux.slotByteBudget,
@@ -300,10 +327,20 @@ class NodeParts {
     };
     this.registry = new AnchorRegistry(workerId, this.plane, this.peers, this.calls, terms, options.maxStreams);
     this.registry.registerHandlers(this.messenger);
-    this.attacher = new Attacher(workerId, options.lanes, this.plane, this.peers, this.messenger, this.calls);
+    this.attacher = new Attacher(workerId, options.lanes, this.plane, this.messenger, this.calls);
     host.onLaneDeath = (lane, reason) =>
       this.plane.laneDied(lane, new VeloError('ERR_LANE_DIED', `lane ${lane} of this node died: ${reason}`));
     this.plane.start();
+  }
+
+  /** Registers a peer that the directory told of, if it can be: nobody asked for it, so nobody hears of a failure. */
+  welcome(info: PeerInfo): void {
+    if (info.workerId === this.peerInfo.workerId) return;
+    try {
+      this.peers.register(info);
+    } catch (error) {
+      if (!VeloError.is(error)) throw error;
+    }
   }
 
   /** Every lane knows a peer before anything is sent to it. */
@@ -313,10 +350,11 @@ class NodeParts {
   }
 
   async close(host: LaneHost, timeoutMs: number): Promise<void> {
+    const closed = new VeloError('ERR_CLOSED', 'the node was closed');
+    this.finder.close(closed);
     this.registry.cancelAll();
     this.plane.flush();
     await host.close(timeoutMs);
-    const closed = new VeloError('ERR_CLOSED', 'the node was closed');
     this.calls.failAll(closed);
     this.plane.endAll(closed);
     this.plane.stop();

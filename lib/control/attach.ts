@@ -13,7 +13,7 @@ import { type StreamAnchorHandle, StreamCancelHandle } from '../wire/handle.js';
 import { HANDLER_ANCHOR_ABORT_ATTACH, HANDLER_ANCHOR_ATTACH, MESSENGER_MUX_KEY } from '../wire/names.js';
 import type { Calls } from './calls.js';
 import type { Messenger } from './messenger.js';
-import type { Peer, PeerBook } from './peer-book.js';
+import type { Peer } from './peer-book.js';
 import { SenderCore } from './sender-core.js';
 
 /** How long an abort may wait for its answer. */
@@ -30,7 +30,6 @@ export class Attacher {
     private readonly workerId: bigint,
     private readonly lanes: number,
     private readonly plane: ClientPlane,
-    private readonly peers: PeerBook,
     private readonly messenger: Messenger,
     private readonly calls: Calls,
   ) {}
@@ -45,13 +44,13 @@ export class Attacher {
     if (handle.kind === 'mpsc') throw new VeloError('ERR_WRONG_HANDLE_KIND', `${handle} is an MPSC anchor`);
     const { signal } = options;
     if (signal?.aborted) throw aborted(signal);
-    const peer = this.peers.resolve(handle.worker);
-    const attaching = this.begin(handle, peer, options);
+    const attaching = this.begin(handle, options);
     if (signal === undefined) return await attaching;
     return await abortable(attaching, signal);
   }
 
-  private async begin(handle: StreamAnchorHandle, peer: Peer, { key, signal }: AttachOptions): Promise<SenderCore> {
+  private async begin(handle: StreamAnchorHandle, { key, signal }: AttachOptions): Promise<SenderCore> {
+    const peer = await this.messenger.locate(handle.worker, HANDLER_ANCHOR_ATTACH, { signal });
     await this.messenger.introduce(peer);
     if (signal?.aborted) throw aborted(signal);
     return await this.negotiate(handle, peer, new SenderCore(this.plane), key);

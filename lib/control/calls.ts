@@ -96,7 +96,7 @@ export class Calls {
         reject(error);
         return;
       }
-      call.timer = setTimeout(() => give(timedOut(peer, handler, timeoutMs)), timeoutMs);
+      call.timer = setTimeout(() => give(timedOut(peer.info.instanceId, handler, timeoutMs)), timeoutMs);
       if (signal !== undefined) {
         const onAbort = () => give(aborted(handler, signal));
         signal.addEventListener('abort', onAbort, { once: true });
@@ -109,7 +109,12 @@ export class Calls {
    * Waits for what a call needs before it can be made, no longer than the call would wait itself; what is waited for goes on.
    * Resolves with the options that are left for the call.
    */
-  async prepare(peer: Peer, handler: string, options: CallOptions, needed: () => Promise<void>): Promise<CallOptions> {
+  async prepare(
+    peer: string,
+    handler: string,
+    options: CallOptions,
+    needed: () => Promise<void>,
+  ): Promise<CallOptions> {
     const { signal, timeoutMs = this.timeoutMs } = options;
     if (signal?.aborted) throw aborted(handler, signal);
     if (!(timeoutMs >= 0 && timeoutMs <= MAX_TIMEOUT_MS)) throw badTimeout(timeoutMs);
@@ -278,8 +283,8 @@ function aborted(handler: string, signal: AbortSignal): VeloError {
   return new VeloError('ERR_ABORTED', `'${handler}' was aborted`, { cause: signal.reason });
 }
 
-function timedOut(peer: Peer, handler: string, timeoutMs: number): VeloError {
-  return new VeloError('ERR_TIMEOUT', `no answer from ${peer.info.instanceId} to '${handler}' in ${timeoutMs} ms`);
+function timedOut(peer: string, handler: string, timeoutMs: number): VeloError {
+  return new VeloError('ERR_TIMEOUT', `no answer from ${peer} to '${handler}' in ${timeoutMs} ms`);
 }
 
 function badTimeout(timeoutMs: number): VeloError {

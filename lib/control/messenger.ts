@@ -20,9 +20,10 @@ import {
   HEADER_RENDEZVOUS,
   isSystemHandler,
 } from '../wire/names.js';
-import type { PeerInfo } from '../wire/peer-info.js';
+import { PeerInfo } from '../wire/peer-info.js';
 import type { CallOptions, Calls, SendOptions } from './calls.js';
 import type { Peer, PeerBook, PeerTarget } from './peer-book.js';
+import type { PeerFinder } from './peer-finder.js';
 
 /** How long a hello may take. */
 const HELLO_TIMEOUT_MS = 30_000;
@@ -40,6 +41,7 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
   constructor(
     private readonly calls: Calls,
     private readonly peers: PeerBook,
+    private readonly finder: PeerFinder,
     private readonly self: PeerInfo,
     workerHi: number,
     workerLo: number,
@@ -161,10 +163,10 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
     payload: Uint8Array = NO_BYTES,
     options: SendOptions = {},
   ): Promise<void> {
-    const peer = this.target(target, handler);
-    if (!this.ready(peer, handler))
-      await this.calls.prepare(peer, handler, options, () => this.requireHandler(peer, handler));
-    await this.calls.fire(peer, handler, payload, options);
+    const ready = this.ready(target, handler);
+    if (ready !== undefined) return await this.calls.fire(ready, handler, payload, options);
+    const { peer, left } = await this.reach(target, handler, options);
+    await this.calls.fire(peer, handler, payload, left);
   }
 
   async sync(
@@ -197,20 +199,43 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
     payload: Uint8Array,
     options: CallOptions = {},
   ): Promise<Uint8Array> {
-    const peer = this.target(target, handler);
-    const left = this.ready(peer, handler)
-      ? options
-      : await this.calls.prepare(peer, handler, options, () => this.requireHandler(peer, handler));
+    const ready = this.ready(target, handler);
+    if (ready !== undefined) return this.calls.call(ready, handler, responseType, payload, options);
+    const { peer, left } = await this.reach(target, handler, options);
     return this.calls.call(peer, handler, responseType, payload, left);
   }
 
-  private target(target: PeerTarget, handler: string): Peer {
+  /** The peer, if it can be called at once: it is registered, knows us, and serves the handler. */
+  private ready(target: PeerTarget, handler: string): Peer | undefined {
     if (typeof handler !== 'string' || handler === '' || isSystemHandler(handler))
       throw new VeloError('ERR_INVALID_ARGUMENT', `'${handler}' is not the name of an application's handler`);
-    return this.peers.resolve(target);
+    const peer = this.finder.known(target);
+    return peer?.knowsUs && peer.handlers?.has(handler) ? peer : undefined;
   }
 
-  private ready(peer: Peer, handler: string): boolean {
-    return peer.knowsUs && peer.handlers?.has(handler) === true;
+  /** Finds the peer and makes it ready, in the time of the call; says what of that is left. */
+  private async reach(
+    target: PeerTarget,
+    handler: string,
+    options: CallOptions,
+  ): Promise<{ peer: Peer; left: CallOptions }> {
+    let peer!: Peer;
+    const label = target instanceof PeerInfo ? target.instanceId : String(target);
+    const left = await this.calls.prepare(label, handler, options, async () => {
+      peer = await this.finder.find(target);
+      await this.requireHandler(peer, handler);
+    });
+    return { peer, left };
+  }
+
+  /** A worker's peer, for a message of the system: registered, or found in the time of a call. */
+  async locate(workerId: bigint, handler: string, options: SendOptions): Promise<Peer> {
+    const known = this.finder.known(workerId);
+    if (known !== undefined) return known;
+    let peer!: Peer;
+    await this.calls.prepare(String(workerId), handler, options, async () => {
+      peer = await this.finder.find(workerId);
+    });
+    return peer;
   }
 }

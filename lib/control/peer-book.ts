@@ -136,10 +136,15 @@ export class PeerBook {
     return this.byWorker.get(workerId);
   }
 
-  /** @throws VeloError `ERR_UNKNOWN_PEER`. A PeerInfo that is not registered yet is registered. */
-  resolve(target: PeerTarget): Peer {
+  /** A PeerInfo that is not registered yet is registered. @throws VeloError as `register` does. */
+  find(target: PeerTarget): Peer | undefined {
     if (target instanceof PeerInfo) return this.byWorker.get(target.workerId) ?? this.register(target);
-    const peer = typeof target === 'bigint' ? this.byWorker.get(target) : this.byInstance.get(target);
+    return typeof target === 'bigint' ? this.byWorker.get(target) : this.byInstance.get(target);
+  }
+
+  /** As `find`. @throws VeloError `ERR_UNKNOWN_PEER`. */
+  resolve(target: PeerTarget): Peer {
+    const peer = this.find(target);
     if (peer === undefined) throw new VeloError('ERR_UNKNOWN_PEER', `peer ${target} is not registered`);
     return peer;
   }

@@ -1,7 +1,7 @@
 // Nodes that reach each other over Unix sockets: which way is chosen, what rides it, and what stays in the file system.
 
 import { renameSync, rmSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { expect } from 'chai';
 import { type LaneHostKind, PeerInfo, StreamAnchorHandle, unaryHandler, type Velo } from '../../lib/index.js';
 import { decodeTcpEndpoints, encodeUdsPath, encodeWorkerAddress } from '../../lib/wire/address.js';
@@ -23,6 +23,7 @@ import {
 import { closed, directoryPerTest, leaveSocket, listenOn } from '../support/socket-files.js';
 import { accept, recordsOf, WirePeer } from '../support/wire-peer.js';
 import { kill } from './crashing-lane.js';
+import { freePort, Peer } from './socket-kit.js';
 
 /** The same node, with other entries in its address. */
 function altered(info: PeerInfo, change: (entries: Map<string, Uint8Array>) => void): PeerInfo {
@@ -264,9 +265,7 @@ describe('a node that cannot take all of its sockets', () => {
 
   for (const host of ['inline', 'piscina', 'worker'] satisfies LaneHostKind[]) {
     it(`leaves no file and no port behind (${host} lanes)`, async () => {
-      const free = await nodes.make({ host: 'inline' });
-      const port = tcpPort(free);
-      await free.close();
+      const port = await freePort();
       writeFileSync(directory.at('node.2'), 'precious');
       const error = await failure(
         'ERR_LISTEN_FAILED',
@@ -274,9 +273,7 @@ describe('a node that cannot take all of its sockets', () => {
       );
       expect(error.message).to.include(directory.at('node.2'));
       expect(directory.names()).to.deep.equal(['node.2']);
-      const taken = createServer();
-      await new Promise<void>((resolve, reject) => taken.once('error', reject).listen(port, '127.0.0.1', resolve));
-      await closed(taken);
+      await (await Peer.listen(port)).close();
     });
   }
 

@@ -1,0 +1,32 @@
+// A node's own entry in its directory, and what it hears from there while it is in. It must never keep a node from closing.
+
+import type { PeerInfo } from '../wire/peer-info.js';
+import type { Discovery, DiscoveryRegistration } from './discovery.js';
+
+export class Membership {
+  private readonly watching = new AbortController();
+
+  private constructor(private readonly registration: DiscoveryRegistration) {}
+
+  /** Enters the node; `onPeer` hears of every peer that is there or comes, if it is given. Rejects as the directory does. */
+  static async join(discovery: Discovery, info: PeerInfo, onPeer?: (info: PeerInfo) => void): Promise<Membership> {
+    const membership = new Membership(await discovery.register(info));
+    if (onPeer !== undefined)
+      discovery.watch?.(({ added, changed }) => {
+        for (const peer of [...added, ...changed]) onPeer(peer);
+      }, membership.watching.signal);
+    return membership;
+  }
+
+  /** Takes the node out. Never rejects: an entry that cannot be removed stays, as that of a process that was killed. */
+  async leave(timeoutMs: number): Promise<void> {
+    this.watching.abort();
+    let timer: NodeJS.Timeout | undefined;
+    const deadline = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, timeoutMs);
+    });
+    const gone = this.registration.unregister().catch(() => {});
+    await Promise.race([gone, deadline]);
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,282 @@
+// Nodes that find each other through a directory.
+
+import { randomBytes } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { expect } from 'chai';
+import {
+  type Discovery,
+  type DiscoveryChanges,
+  FileDiscovery,
+  PeerInfo,
+  StreamAnchorHandle,
+  unaryHandler,
+  type Velo,
+  VeloError,
+  type VeloOptions,
+} from '../../lib/index.js';
+import { generateInstanceId } from '../../lib/wire/worker-id.js';
+import { failure, nodesOfSuite, pause, range, readAll, sendRange, streamSuite, until } from '../support/nodes.js';
+import { directoryPerTest } from '../support/socket-files.js';
+import { WirePeer } from '../support/wire-peer.js';
+import { freePort, Peer } from './socket-kit.js';
+
+/** A directory in memory that counts what it is asked. */
+class Directory implements Discovery {
+  readonly asked: (bigint | string)[] = [];
+  readonly there = new Map<string, PeerInfo>();
+  listener: (changes: DiscoveryChanges) => void = () => {};
+  signal: AbortSignal | undefined;
+  /** What it waits for before it answers. */
+  gate: Promise<unknown> = Promise.resolve();
+
+  async register(info: PeerInfo) {
+    this.there.set(info.instanceId, info);
+    const unregister = async () => {
+      this.there.delete(info.instanceId);
+    };
+    return { unregister, [Symbol.asyncDispose]: unregister };
+  }
+
+  async resolve(workerId: bigint): Promise<PeerInfo | undefined> {
+    this.asked.push(workerId);
+    await this.gate;
+    return [...this.there.values()].find((info) => info.workerId === workerId);
+  }
+
+  async resolveInstance(instanceId: string): Promise<PeerInfo | undefined> {
+    this.asked.push(instanceId);
+    await this.gate;
+    return this.there.get(instanceId);
+  }
+
+  watch(listener: (changes: DiscoveryChanges) => void, signal?: AbortSignal): void {
+    this.listener = listener;
+    this.signal = signal;
+  }
+}
+
+function serveEcho(node: Velo): void {
+  node.registerHandler(
+    'echo',
+    unaryHandler((payload) => payload),
+  );
+}
+
+function stranger(address: Uint8Array = Uint8Array.of(0x80)): PeerInfo {
+  return new PeerInfo(
+    generateInstanceId((length) => randomBytes(length)),
+    address,
+  );
+}
+
+const BYTES = Uint8Array.of(1, 2, 3);
+
+streamSuite('nodes with a directory', (host, nodes) => {
+  const files = directoryPerTest();
+
+  it('nodes find each other through a file, by worker id and by instance id, and leave it as they close', async () => {
+    const path = files.at('peers.json');
+    const look = new FileDiscovery(path);
+    const a = await nodes.make({ host, discovery: new FileDiscovery(path) });
+    const b = await nodes.make({ host, discovery: new FileDiscovery(path) });
+    const c = await nodes.make({ host, discovery: look });
+    expect((await look.peers()).map(({ workerId }) => workerId)).to.have.members([a.workerId, b.workerId, c.workerId]);
+    serveEcho(b);
+    expect(a.stats().peers).to.equal(0);
+    expect(await a.unary(b.workerId, 'echo', BYTES)).to.deep.equal(BYTES);
+    expect(await c.unary(b.instanceId, 'echo', BYTES)).to.deep.equal(BYTES);
+    expect([a, b, c].map((node) => node.stats().peers)).to.deep.equal([1, 2, 1]);
+
+    const anchor = c.createAnchor<number>();
+    const sender = await a.attachAnchor<number>(anchor.handle);
+    await sendRange(sender, 0, 20);
+    await sender.finalize();
+    expect(await readAll(anchor)).to.deep.equal({ items: range(0, 20), error: undefined });
+
+    await b.close();
+    expect(await look.resolve(b.workerId)).to.equal(undefined);
+    await Promise.all([a.close(), c.close()]);
+    expect(await look.peers()).to.deep.equal([]);
+    expect(files.names()).to.deep.equal(['peers.json']);
+  });
+
+  it('a target that nobody knows, or the directory calls by another name, is ERR_UNKNOWN_PEER', async () => {
+    const discovery = new Directory();
+    const node = await nodes.make({ host, discovery });
+    const error = await failure('ERR_UNKNOWN_PEER', node.unary(5n, 'echo'));
+    expect(error.message).to.include('5');
+    await failure('ERR_UNKNOWN_PEER', node.send('no such instance', 'echo'));
+    const handle = StreamAnchorHandle.pack(6n, 1n, 'spsc');
+    await failure('ERR_UNKNOWN_PEER', node.attachAnchor(handle));
+    expect(discovery.asked).to.deep.equal([5n, 'no such instance', 6n]);
+    discovery.resolve = async () => stranger();
+    await failure('ERR_UNKNOWN_PEER', node.unary(7n, 'echo'));
+    discovery.resolve = async () => 'nonsense' as unknown as PeerInfo;
+    await failure('ERR_UNKNOWN_PEER', node.unary(7n, 'echo'));
+    const unusable = stranger();
+    discovery.there.set(unusable.instanceId, unusable);
+    await failure('ERR_BAD_ADDRESS', node.unary(unusable.instanceId, 'echo'));
+    expect(node.stats().peers).to.equal(0);
+  });
+
+  it('a directory that fails fails the call by code: its own, or ERR_UNKNOWN_PEER with the reason', async () => {
+    const discovery = new Directory();
+    const node = await nodes.make({ host, discovery });
+    discovery.resolve = () => Promise.reject(new VeloError('ERR_BAD_DISCOVERY_FILE', 'rotten'));
+    await failure('ERR_BAD_DISCOVERY_FILE', node.unary(5n, 'echo'));
+    discovery.resolve = () => Promise.reject(new TypeError('bang'));
+    const error = await failure('ERR_UNKNOWN_PEER', node.unary(5n, 'echo'));
+    expect(error.message).to.include('bang');
+    expect(error.cause).to.be.instanceOf(TypeError);
+    discovery.resolve = () => {
+      throw new TypeError('at once');
+    };
+    await failure('ERR_UNKNOWN_PEER', node.unary(5n, 'echo'));
+  });
+
+  it('many that wait for one peer ask once, and it is not asked again once it is known', async () => {
+    const discovery = new Directory();
+    const [a, b] = [await nodes.make({ host, discovery }), await nodes.make({ host, discovery })];
+    serveEcho(b);
+    let open = () => {};
+    discovery.gate = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    const calls = range(0, 10).map(() => a.unary(b.workerId, 'echo', BYTES));
+    await pause(20);
+    expect(discovery.asked).to.deep.equal([b.workerId]);
+    open();
+    expect(await Promise.all(calls)).to.deep.equal(range(0, 10).map(() => BYTES));
+    await a.unary(b.workerId, 'echo', BYTES);
+    expect(discovery.asked).to.deep.equal([b.workerId]);
+  });
+
+  it('a lookup takes no longer than its call: timeout, abort and close end the wait', async () => {
+    const discovery = new Directory();
+    const node = await nodes.make({ host, discovery });
+    let open = () => {};
+    discovery.gate = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    const late = stranger(node.peerInfo.address);
+    discovery.there.set(late.instanceId, late);
+    await failure('ERR_TIMEOUT', node.unary(late.workerId, 'echo', BYTES, { timeoutMs: 20 }));
+    const enough = new AbortController();
+    const aborted = failure('ERR_ABORTED', node.unary(late.workerId, 'echo', BYTES, { signal: enough.signal }));
+    const attach = failure(
+      'ERR_ABORTED',
+      node.attachAnchor(StreamAnchorHandle.pack(late.workerId, 1n, 'spsc'), { signal: enough.signal }),
+    );
+    enough.abort();
+    await Promise.all([aborted, attach]);
+    const waiting = failure('ERR_CLOSED', node.unary(late.workerId, 'echo', BYTES));
+    const sending = failure('ERR_CLOSED', node.send(late.workerId, 'echo', BYTES));
+    await pause(5);
+    await node.close();
+    await Promise.all([waiting, sending]);
+    open();
+    await pause(5);
+    expect(node.stats().peers).to.equal(0);
+  });
+
+  it('an answer to a stranger asks nobody', async () => {
+    const discovery = new Directory();
+    const node = await nodes.make({ host, discovery });
+    let ran = 0;
+    node.registerHandler(
+      'echo',
+      unaryHandler((payload) => {
+        ran += 1;
+        return payload;
+      }),
+    );
+    const peer = await WirePeer.listen();
+    try {
+      discovery.there.set(peer.info.instanceId, peer.info);
+      void peer.faces(node).call('echo', BYTES);
+      await until('the handler ran', () => ran === 1);
+      await pause(20);
+      expect(discovery.asked).to.deep.equal([]);
+      expect(node.stats().peers).to.equal(0);
+    } finally {
+      await peer.close();
+    }
+  });
+
+  it('a node that cannot enter is not made, and leaves nothing behind', async () => {
+    writeFileSync(files.at('peers.json'), 'damaged');
+    const port = await freePort();
+    const options: VeloOptions = {
+      host,
+      port,
+      udsPath: files.at('node'),
+      discovery: new FileDiscovery(files.at('peers.json')),
+    };
+    await failure('ERR_BAD_DISCOVERY_FILE', nodes.make(options));
+    expect(files.names()).to.deep.equal(['peers.json']);
+    await (await Peer.listen(port)).close();
+  });
+
+  it('a node closes although it cannot leave', async () => {
+    const path = files.at('peers.json');
+    const damaged = await nodes.make({ host, discovery: new FileDiscovery(path) });
+    writeFileSync(path, 'damaged');
+    await damaged.close();
+    const discovery = new Directory();
+    discovery.register = async () => {
+      const unregister = () => new Promise<void>(() => {});
+      return { unregister, [Symbol.asyncDispose]: unregister };
+    };
+    await (await nodes.make({ host, discovery })).close({ timeoutMs: 20 });
+  });
+});
+
+describe('a node that registers whom its directory tells of', () => {
+  const nodes = nodesOfSuite();
+  const files = directoryPerTest();
+
+  it('knows them without a call, and itself not', async () => {
+    const path = files.at('peers.json');
+    const a = await nodes.make({ host: 'inline', discovery: new FileDiscovery(path) });
+    const watcher = await nodes.make({ host: 'inline', discovery: new FileDiscovery(path), registerDiscovered: true });
+    await until('the one that was there is known', () => watcher.stats().peers === 1);
+    const b = await nodes.make({ host: 'inline', discovery: new FileDiscovery(path) });
+    await until('the one that came is known', () => watcher.stats().peers === 2);
+    expect(
+      [a, b].map((node) => node.stats().peers),
+      'those that do not',
+    ).to.deep.equal([0, 0]);
+  });
+
+  it('takes a new address, ignores one that cannot be used, and stops listening at its close', async () => {
+    const discovery = new Directory();
+    const node = await nodes.make({ host: 'inline', discovery, registerDiscovered: true });
+    const peer = await WirePeer.listen();
+    try {
+      const old = new PeerInfo(peer.info.instanceId, node.peerInfo.address);
+      discovery.listener({ added: [stranger(), node.peerInfo, old], changed: [], removed: [] });
+      expect(node.stats().peers).to.equal(1);
+      discovery.listener({ added: [], changed: [peer.info], removed: [old] });
+      peer.faces(node).handlers.push('any');
+      await node.send(peer.workerId, 'any');
+      await until('it came to the new address', () => peer.requests.some(({ handler }) => handler === 'any'));
+      expect(discovery.signal?.aborted).to.equal(false);
+      await node.close();
+      expect(discovery.signal?.aborted).to.equal(true);
+      expect(discovery.there.size).to.equal(0);
+    } finally {
+      await peer.close();
+    }
+  });
+
+  it('needs a directory that can be watched', async () => {
+    const { register, resolve } = Directory.prototype;
+    for (const discovery of [undefined, { register, resolve }]) {
+      const options: VeloOptions = { host: 'inline', discovery, registerDiscovered: true };
+      const error = await failure('ERR_INVALID_ARGUMENT', nodes.make(options));
+      expect(error.message).to.include('registerDiscovered');
+    }
+    for (const discovery of [null, {}, { register }, 'file'])
+      await failure('ERR_INVALID_ARGUMENT', nodes.make({ discovery: discovery as unknown as Discovery }));
+  });
+});
