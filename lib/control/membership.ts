@@ -11,10 +11,15 @@ export class Membership {
   /** Enters the node; `onPeer` hears of every peer that is there or comes, if it is given. Rejects as the directory does. */
   static async join(discovery: Discovery, info: PeerInfo, onPeer?: (info: PeerInfo) => void): Promise<Membership> {
     const membership = new Membership(await discovery.register(info));
-    if (onPeer !== undefined)
+    if (onPeer === undefined) return membership;
+    try {
       discovery.watch?.(({ added, changed }) => {
         for (const peer of [...added, ...changed]) onPeer(peer);
       }, membership.watching.signal);
+    } catch (error) {
+      await membership.unregister();
+      throw error;
+    }
     return membership;
   }
 
@@ -25,8 +30,15 @@ export class Membership {
     const deadline = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, timeoutMs);
     });
-    const gone = this.registration.unregister().catch(() => {});
-    await Promise.race([gone, deadline]);
+    await Promise.race([this.unregister(), deadline]);
     clearTimeout(timer);
+  }
+
+  private async unregister(): Promise<void> {
+    try {
+      await this.registration.unregister();
+    } catch {
+      // Said above.
+    }
   }
 }

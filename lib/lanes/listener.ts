@@ -89,6 +89,7 @@ export class Listener {
     try {
       await this.#take(at);
     } catch (error) {
+      clearTimeout(this.#retry);
       this.#at = undefined;
       throw error;
     }

@@ -156,6 +156,19 @@ describe('discovery in a file', () => {
     expect(directory.names()).to.deep.equal(['peers.json']);
   });
 
+  it('so many changes wait in a process and no more', async () => {
+    const lock = await FileLock.take(`${path}.lock`);
+    writeFileSync(path, 'damaged');
+    const waiting = Array.from({ length: 1_024 }, () =>
+      failure('ERR_BAD_DISCOVERY_FILE', discovery.register(anyPeer())),
+    );
+    await failure('ERR_LIMIT', discovery.register(anyPeer()));
+    lock.release();
+    await Promise.all(waiting);
+    rmSync(path);
+    await discovery.register(anyPeer());
+  });
+
   it("a lock passes from holder to holder; who lost one knows it, and releases nobody else's", async () => {
     const lock = directory.at('lock');
     const first = await FileLock.take(lock);

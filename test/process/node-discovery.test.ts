@@ -179,6 +179,21 @@ streamSuite('nodes with a directory', (host, nodes) => {
     expect(node.stats().peers).to.equal(0);
   });
 
+  it('looks up so many peers at once and no more', async () => {
+    const discovery = new Directory();
+    const node = await nodes.make({ host, discovery });
+    let open = () => {};
+    discovery.gate = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    const calls = range(1, 1_025).map((worker) => failure('ERR_UNKNOWN_PEER', node.unary(BigInt(worker), 'echo')));
+    await failure('ERR_LIMIT', node.unary(2_000n, 'echo'));
+    const shared = failure('ERR_UNKNOWN_PEER', node.unary(5n, 'echo'));
+    open();
+    await Promise.all([...calls, shared]);
+    await failure('ERR_UNKNOWN_PEER', node.unary(2_000n, 'echo'));
+  });
+
   it('an answer to a stranger asks nobody', async () => {
     const discovery = new Directory();
     const node = await nodes.make({ host, discovery });
@@ -228,6 +243,11 @@ streamSuite('nodes with a directory', (host, nodes) => {
       return { unregister, [Symbol.asyncDispose]: unregister };
     };
     await (await nodes.make({ host, discovery })).close({ timeoutMs: 20 });
+    const rude = () => {
+      throw new Error('no');
+    };
+    discovery.register = async () => ({ unregister: rude, [Symbol.asyncDispose]: rude });
+    await (await nodes.make({ host, discovery })).close();
   });
 });
 
