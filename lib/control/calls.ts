@@ -4,7 +4,7 @@
 import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
 import type { ClientPlane } from '../lanes/client-plane.js';
-import { CMD_FRAME, writeU32 } from '../lanes/commands.js';
+import { CMD_FRAME, CMD_HELLO_ANSWER, writeU32 } from '../lanes/commands.js';
 import { SHUTTING_DOWN_TEXT, unknownHandlerText } from '../messenger/dispatch-plan.js';
 import type { InboundAnswer, InboundRefusal } from '../messenger/inbound-message.js';
 import { decodeErrorText } from '../messenger/replies.js';
@@ -19,7 +19,7 @@ import type { Peer } from './peer-book.js';
 /** Frames of the messenger ride lane 0. */
 const MESSENGER_LANE = 0;
 const PEER_BYTES = 4;
-const NO_MAP = new Uint8Array(0);
+const NO_BYTES = new Uint8Array(0);
 /** A timer takes no more. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
@@ -236,6 +236,16 @@ export class Calls {
     this.post(peer, 0, this.frame(slot, handler, RESPONSE_NONE, payload, undefined));
   }
 
+  /** Answers a hello on the socket it came in on; without a frame, lets its lane forget that socket. */
+  answerHello(lane: number, token: number, frame: Uint8Array | undefined): void {
+    try {
+      this.plane.port(lane).command(CMD_HELLO_ANSWER, token, frame ?? NO_BYTES);
+    } catch (error) {
+      // The lane is gone, and the socket with it; or it is so far behind that whoever asked has given up.
+      if (!VeloError.is(error)) throw error;
+    }
+  }
+
   /** Sends a finished frame (an answer) to a peer. */
   sendFrame(peer: Peer, frame: Uint8Array): void {
     const body = new Uint8Array(PEER_BYTES + frame.length);
@@ -252,7 +262,7 @@ export class Calls {
     headers: Readonly<Record<string, string>> | undefined,
   ): Uint8Array {
     const name = encodeUtf8(handler);
-    const map = headers === undefined ? NO_MAP : encodeHeaderMap(Object.entries(headers));
+    const map = headers === undefined ? NO_BYTES : encodeHeaderMap(Object.entries(headers));
     const headerLength = requestHeaderLength(name.length, map.length);
     if (headerLength + payload.length > MAX_FRAME_BODY)
       throw new VeloError(

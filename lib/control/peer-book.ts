@@ -3,6 +3,7 @@
 
 import { VeloError } from '../errors.js';
 import type { PeerRoute } from '../lanes/commands.js';
+import { isLoopback, plainAddress } from '../lanes/socket-info.js';
 import { decodeLanePorts, decodeTcpEndpoints, type TcpEndpoint } from '../wire/address.js';
 import { u64High, u64Low } from '../wire/bytes.js';
 import { ADDRESS_KEY_LANES, ADDRESS_KEY_TCP } from '../wire/names.js';
@@ -10,12 +11,16 @@ import { PeerInfo } from '../wire/peer-info.js';
 
 /** Peers a node remembers. */
 const MAX_PEERS = 4096;
+/** Endpoints of a peer that are remembered as its hosts. */
+const MAX_HOSTS = 64;
 
 export interface Peer {
   /** Number of the peer between this thread and its lanes. */
   readonly number: number;
   info: PeerInfo;
   route: PeerRoute;
+  /** Where its last hello came from. */
+  helloFrom: string | undefined;
   /** The peer has registered us: it can send replies. */
   knowsUs: boolean;
   /** Handler names the peer serves, once it said so. */
@@ -36,16 +41,13 @@ function chooseEndpoint(endpoints: readonly TcpEndpoint[]): TcpEndpoint | undefi
   return usable.find((endpoint) => !isLoopback(endpoint.host)) ?? usable[0];
 }
 
-function isLoopback(host: string): boolean {
-  return host.startsWith('127.') || host === '::1' || host === 'localhost';
-}
-
 /** @throws VeloError `ERR_BAD_ADDRESS` when the peer has no TCP endpoint we can read. */
-export function routeOf(info: PeerInfo): PeerRoute {
+function routeOf(info: PeerInfo): PeerRoute {
   const entries = info.entries();
   const tcp = entries.get(ADDRESS_KEY_TCP);
   if (tcp === undefined) throw new VeloError('ERR_BAD_ADDRESS', `peer ${info.instanceId} has no "tcp" endpoint`);
-  const endpoint = chooseEndpoint(decodeTcpEndpoints(tcp));
+  const endpoints = decodeTcpEndpoints(tcp);
+  const endpoint = chooseEndpoint(endpoints);
   if (endpoint === undefined)
     throw new VeloError('ERR_BAD_ADDRESS', `peer ${info.instanceId} has no "tcp" endpoint with a host and a port`);
   const lanes = entries.get(ADDRESS_KEY_LANES);
@@ -56,6 +58,7 @@ export function routeOf(info: PeerInfo): PeerRoute {
     host: endpoint.host,
     port: endpoint.port,
     lanePorts: lanes === undefined ? [] : decodeLanePorts(lanes),
+    hosts: [...new Set(endpoints.slice(0, MAX_HOSTS).map(({ host }) => plainAddress(host) ?? host))],
   };
 }
 
@@ -74,32 +77,32 @@ export class PeerBook {
   }
 
   /**
-   * Adds a peer, or renews its address. Nothing is sent.
+   * How lanes would reach a peer, without registering it.
+   *
+   * @throws VeloError `ERR_BAD_ADDRESS` for an address without a usable endpoint, `ERR_INVALID_ARGUMENT` for this node itself.
+   */
+  routeOf(info: PeerInfo): PeerRoute {
+    if (info.workerId === this.self.workerId)
+      throw new VeloError('ERR_INVALID_ARGUMENT', `peer ${info.instanceId} is this node itself`);
+    return routeOf(info);
+  }
+
+  /**
+   * Adds a peer, or renews its address. Nothing is sent. `helloFrom` is where its hello came from, if it said one.
    *
    * @throws VeloError `ERR_BAD_ADDRESS` for an address without a usable endpoint, `ERR_INVALID_ARGUMENT` for this node itself,
    * `ERR_LIMIT` above 4,096 peers.
    */
-  register(info: PeerInfo): Peer {
-    if (info.workerId === this.self.workerId)
-      throw new VeloError('ERR_INVALID_ARGUMENT', `peer ${info.instanceId} is this node itself`);
-    const route = routeOf(info);
+  register(info: PeerInfo, helloFrom?: string): Peer {
+    const route = this.routeOf(info);
     const known = this.byWorker.get(info.workerId);
-    if (known !== undefined) {
-      if (sameRoute(known.route, route)) return known;
-      // The same object: a hello under way ends for it.
-      known.info = info;
-      known.route = route;
-      // Who listens there may never have heard of us.
-      known.knowsUs = false;
-      known.handlers = undefined;
-      this.announce(known);
-      return known;
-    }
+    if (known !== undefined) return this.renew(known, info, route, helloFrom);
     if (this.byWorker.size >= MAX_PEERS) throw new VeloError('ERR_LIMIT', `this node already knows ${MAX_PEERS} peers`);
     const peer: Peer = {
       number: this.byWorker.size,
       info,
-      route,
+      route: withHello(route, helloFrom),
+      helloFrom,
       knowsUs: false,
       handlers: undefined,
       hello: undefined,
@@ -108,6 +111,24 @@ export class PeerBook {
     this.byInstance.set(info.instanceId, peer);
     this.announce(peer);
     return peer;
+  }
+
+  private renew(known: Peer, info: PeerInfo, route: PeerRoute, helloFrom: string | undefined): Peer {
+    const moved = !sameRoute(known.route, route);
+    const from = helloFrom ?? (moved ? undefined : known.helloFrom);
+    const renewed = withHello(route, from);
+    if (!moved && known.route.hosts.join() === renewed.hosts.join()) return known;
+    // The same object: a hello under way ends for it.
+    known.info = info;
+    known.route = renewed;
+    known.helloFrom = from;
+    if (moved) {
+      // Who listens there may never have heard of us.
+      known.knowsUs = false;
+      known.handlers = undefined;
+    }
+    this.announce(known);
+    return known;
   }
 
   worker(workerId: bigint): Peer | undefined {
@@ -121,6 +142,11 @@ export class PeerBook {
     if (peer === undefined) throw new VeloError('ERR_UNKNOWN_PEER', `peer ${target} is not registered`);
     return peer;
   }
+}
+
+function withHello(route: PeerRoute, from: string | undefined): PeerRoute {
+  if (from === undefined || route.hosts.includes(from)) return route;
+  return { ...route, hosts: [...route.hosts, from] };
 }
 
 function sameRoute(a: PeerRoute, b: PeerRoute): boolean {

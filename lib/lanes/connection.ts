@@ -14,6 +14,7 @@ import { CoalescingWriter, StagingPool } from './coalescing-writer.js';
 import type { ConnectionMetrics } from './connection-metrics.js';
 import { FrameIntake, type FrameSource, type IntakeHooks } from './frame-intake.js';
 import { FRAME_IDLE, FRAME_PENDING, FRAME_QUEUED, FrameList, type OutFrame } from './out-frame.js';
+import { plainAddress, type SocketEnds } from './socket-info.js';
 
 /** The frame is in the queue; `onWritten` follows. */
 export const ADMITTED = 0;
@@ -68,6 +69,9 @@ interface Dial {
 export class OutgoingConnection implements FrameSource {
   readonly dialed = true;
   readonly remote: string;
+  readonly ends: SocketEnds;
+  claimedHosts: readonly string[] | undefined;
+  suspect = false;
   readonly #options: OutgoingConnectionOptions;
   readonly #metrics: ConnectionMetrics;
   readonly #staging: StagingPool;
@@ -92,6 +96,7 @@ export class OutgoingConnection implements FrameSource {
       throw new VeloError('ERR_INVALID_ARGUMENT', `port of a connection must be an integer in 1..65535, not ${port}`);
     }
     this.remote = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+    this.ends = { transport: 'tcp', remoteAddress: plainAddress(host), remotePort: port, localPort: undefined };
     this.#options = options;
     this.#metrics = options.metrics;
     this.#staging = options.staging ?? new StagingPool();
@@ -192,6 +197,11 @@ export class OutgoingConnection implements FrameSource {
     this.#dial?.socket.unref();
     this.#dial?.timer?.unref();
     return this;
+  }
+
+  /** Nothing is ever written back on a dialed connection: whoever is at its other end has a listener. */
+  writeBack(): boolean {
+    return false;
   }
 
   #hasRoom(length: number): boolean {

@@ -4,6 +4,7 @@
 import type { Socket } from 'node:net';
 import type { ConnectionMetrics } from './connection-metrics.js';
 import { FrameIntake, type FrameSource, type IntakeHooks } from './frame-intake.js';
+import { type SocketEnds, socketEnds } from './socket-info.js';
 
 /** Bytes that may wait for a peer that does not read what it is told on its own connection. */
 export const WRITE_BACK_BYTES = 1024 * 1024;
@@ -18,6 +19,9 @@ export interface InboundConnectionOptions {
 export class InboundConnection implements FrameSource {
   readonly dialed = false;
   readonly remote: string;
+  readonly ends: SocketEnds;
+  claimedHosts: readonly string[] | undefined;
+  suspect = false;
   readonly #socket: Socket;
   readonly #metrics: ConnectionMetrics;
   readonly #intake: FrameIntake;
@@ -26,6 +30,7 @@ export class InboundConnection implements FrameSource {
 
   constructor(socket: Socket, options: InboundConnectionOptions) {
     this.remote = `${socket.remoteAddress}:${socket.remotePort}`;
+    this.ends = socketEnds(socket, 'tcp');
     this.#socket = socket;
     this.#metrics = options.metrics;
     this.#intake = new FrameIntake(this, options.hooks, options.metrics);

@@ -301,6 +301,10 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     else if (peer.send(frame)) frame.admitted(undefined);
   }
 
+  answerHello(token: number, frame: Uint8Array): void {
+    this.router.hellos.answer(token, frame);
+  }
+
   drained(stream: IngressStream): void {
     const { slot, table } = stream;
     if (slot === undefined) return;
