@@ -40,6 +40,7 @@ import {
   MESSENGER_MUX_KEY,
 } from '../../lib/wire/names.js';
 import { PeerInfo } from '../../lib/wire/peer-info.js';
+import type { ResponseId } from '../../lib/wire/response-id.js';
 import {
   encodeFrame,
   FRAME_ACK,
@@ -82,6 +83,9 @@ export interface SeenBatch {
 export interface SeenRequest {
   readonly handler: string;
   readonly payload: Uint8Array;
+  readonly id: ResponseId;
+  readonly responseType: number;
+  readonly headers: ReadonlyMap<string, string> | undefined;
 }
 
 /** How a call to the node ended: a response, or an ack or nack. */
@@ -90,6 +94,8 @@ export interface Answer {
   readonly ok: boolean;
   readonly payload: Uint8Array;
   readonly text: string;
+  /** Header map of a response. */
+  readonly headers: ReadonlyMap<string, string> | undefined;
 }
 
 export interface WirePeerOptions {
@@ -125,6 +131,8 @@ export class WirePeer {
   beforeHello: Promise<void> = Promise.resolve();
   onAttach: (request: AttachRequest) => AttachAnswer | Promise<AttachAnswer> = () => accept({ routingSessionId: 77n });
   onBatch: (batch: SeenBatch) => void = () => {};
+  /** Frames that answer a request for any other handler. */
+  onCall: (request: SeenRequest) => readonly Uint8Array[] = () => [];
   private readonly server: Server;
   private readonly sockets = new Set<Socket>();
   private readonly dialed = new Map<number, Socket>();
@@ -206,10 +214,15 @@ export class WirePeer {
   }
 
   /** Calls a handler of the node and resolves with what it answered. */
-  async call(handler: string, payload: Uint8Array = NO_BYTES, responseType: number = RESPONSE_UNARY): Promise<Answer> {
+  async call(
+    handler: string,
+    payload: Uint8Array = NO_BYTES,
+    responseType: number = RESPONSE_UNARY,
+    map: Uint8Array = NO_BYTES,
+  ): Promise<Answer> {
     const slot = this.nextCall++ % 65_535;
     const answered = new Promise<Answer>((resolve) => this.calls.set(slot, resolve));
-    await this.write(this.request(handler, payload, responseType, slot));
+    await this.write(this.request(handler, payload, responseType, slot, map));
     return answered;
   }
 
@@ -219,9 +232,15 @@ export class WirePeer {
     await this.write(this.request(handler, bytes, RESPONSE_NONE, 0));
   }
 
-  private request(handler: string, payload: Uint8Array, responseType: number, slot: number): Uint8Array {
+  private request(
+    handler: string,
+    payload: Uint8Array,
+    responseType: number,
+    slot: number,
+    map: Uint8Array = NO_BYTES,
+  ): Uint8Array {
     const id = { workerHi: u64High(this.workerId), workerLo: u64Low(this.workerId), slot, generation: 0 };
-    return encodeFrame(FRAME_MESSAGE, encodeRequestHeader(responseType, id, handler), payload);
+    return encodeFrame(FRAME_MESSAGE, encodeRequestHeader(responseType, id, handler, map), payload);
   }
 
   /** Says hello: the node knows this peer from here on. */
@@ -282,17 +301,20 @@ export class WirePeer {
     if (type === FRAME_MESSAGE) this.onRequest(buffer, at, length, payload);
     else if (type === FRAME_RESPONSE || type === FRAME_ACK) {
       const via = type === FRAME_RESPONSE ? 'response' : 'ack';
-      const { id, ok } =
+      const header =
         type === FRAME_RESPONSE ? decodeResponseHeader(buffer, at, length) : decodeAckHeader(buffer, at, length);
+      const { id, ok } = header;
+      const headers = 'headers' in header ? header.headers : undefined;
       const resolve = this.calls.get(id.slot);
       this.calls.delete(id.slot);
-      resolve?.({ via, ok, payload, text: fromUtf8.decode(payload) });
+      resolve?.({ via, ok, payload, text: fromUtf8.decode(payload), headers });
     }
   }
 
   private onRequest(buffer: Uint8Array, at: number, length: number, payload: Uint8Array): void {
-    const { handler, id, responseType } = decodeRequestHeader(buffer, at, length);
-    this.requests.push({ handler, payload });
+    const { handler, id, responseType, headers } = decodeRequestHeader(buffer, at, length);
+    const request = { handler, payload, id, responseType, headers };
+    this.requests.push(request);
     const lane = BATCH_HANDLERS.indexOf(handler);
     if (lane >= 0) {
       const batch = decodeBatch(lane, payload);
@@ -300,7 +322,9 @@ export class WirePeer {
       this.onBatch(batch);
       return;
     }
-    if (!this.answers || responseType !== RESPONSE_UNARY) return;
+    if (!this.answers) return;
+    for (const frame of this.onCall(request)) void this.write(frame);
+    if (responseType !== RESPONSE_UNARY) return;
     const reply = (bytes: Uint8Array) =>
       void this.write(encodeFrame(FRAME_RESPONSE, encodeResponseHeader(id, true), bytes));
     if (handler === HANDLER_HELLO) void this.beforeHello.then(() => reply(encodeHandlerList(this.handlers)));
