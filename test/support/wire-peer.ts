@@ -123,6 +123,10 @@ export class WirePeer {
   readonly batches: SeenBatch[] = [];
   readonly requests: SeenRequest[] = [];
   readonly attaches: AttachRequest[] = [];
+  /** Connections that were dialed to it. */
+  accepted = 0;
+  /** Answers to nothing it asked. */
+  unasked = 0;
   /** Names it says it serves. */
   handlers: string[] = [HANDLER_ANCHOR_ATTACH];
   /** False: it reads everything and answers nothing. */
@@ -150,7 +154,10 @@ export class WirePeer {
     if (options.lanes !== undefined)
       entries.push([ADDRESS_KEY_LANES, encodeLanePorts(Array.from({ length: options.lanes }, () => port))]);
     this.info = new PeerInfo(instanceId, encodeWorkerAddress(entries));
-    server.on('connection', (socket) => this.adopt(socket));
+    server.on('connection', (socket) => {
+      this.accepted += 1;
+      this.adopt(socket);
+    });
   }
 
   static async listen(options: WirePeerOptions = {}): Promise<WirePeer> {
@@ -232,7 +239,8 @@ export class WirePeer {
     await this.write(this.request(handler, bytes, RESPONSE_NONE, 0));
   }
 
-  private request(
+  /** The frame of a request in this peer's name. */
+  request(
     handler: string,
     payload: Uint8Array,
     responseType: number,
@@ -307,6 +315,7 @@ export class WirePeer {
       const headers = 'headers' in header ? header.headers : undefined;
       const resolve = this.calls.get(id.slot);
       this.calls.delete(id.slot);
+      if (resolve === undefined) this.unasked += 1;
       resolve?.({ via, ok, payload, text: fromUtf8.decode(payload), headers });
     }
   }
