@@ -24,10 +24,13 @@ export class HelloSockets {
     return token;
   }
 
-  /** Writes the answer, if there is one (no bytes: it went another way), and forgets the socket. */
-  answer(token: number, frame: Uint8Array): void {
+  /**
+   * Writes the answer, if there is one (no bytes: it went another way), and forgets the socket. False: whoever asked does not
+   * hear it.
+   */
+  answer(token: number, frame: Uint8Array): boolean {
     const source = this.waiting.get(token);
     this.waiting.delete(token);
-    if (frame.length > 0) source?.writeBack(frame);
+    return frame.length === 0 || source?.writeBack(frame) === true;
   }
 }

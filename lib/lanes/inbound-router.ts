@@ -154,7 +154,7 @@ export class InboundRouter {
     if (envelope.handler === HANDLER_HELLO && payloadLength > MAX_HELLO_BYTES) {
       this.drops.badMessage += 1;
       const text = `hello of ${payloadLength} bytes: this node reads ${MAX_HELLO_BYTES}`;
-      answerOn(source, request, { reply: 'responseError', text });
+      this.answerOn(source, request, { reply: 'responseError', text });
       return;
     }
     const frame = whole(buffer, headerAt, headerLength, payloadOffset, payloadLength);
@@ -163,7 +163,7 @@ export class InboundRouter {
       if (this.lane.links[MAIN_THREAD]!.hello(token, { ends: source.ends, headerLength, frame })) return;
       this.hellos.answer(token, NO_BYTES);
       this.drops.queueFull += 1;
-      answerOn(source, request, { reply: 'nack', text: LANE_FULL_TEXT });
+      this.answerOn(source, request, { reply: 'nack', text: LANE_FULL_TEXT });
       return;
     }
     if (this.lane.links[MAIN_THREAD]!.frame(type, frame, headerLength, false)) return;
@@ -172,6 +172,13 @@ export class InboundRouter {
     const reply = encodeReply({ reply: 'nack', text: LANE_FULL_TEXT }, envelope.id);
     if (sender === undefined || reply === undefined) this.drops.replyToNobody += 1;
     else sender.send(new MessageFrame(this.lane.links[MAIN_THREAD]!, 0, reply, () => this.lane.touch()));
+  }
+
+  /** Answers on the socket that the request came in on: nobody may be registered under its name. */
+  private answerOn(source: FrameSource, { envelope }: InboundRequest, plan: ReplyPlan): void {
+    if (envelope.responseType === RESPONSE_NONE) return;
+    const frame = encodeReply(plan, envelope.id);
+    if (frame !== undefined && !source.writeBack(frame)) this.drops.replyToNobody += 1;
   }
 
   /** Cancel and stop name a sender row; a worker sets the flag itself, so a producer that computes sees it. */
@@ -189,13 +196,6 @@ export class InboundRouter {
     if (sender === undefined || link === undefined || sender.row >= link.rows.senders.count) return; // not ours, or long over
     link.flagSender(sender.row, sender.generation, flag);
   }
-}
-
-/** Answers whoever asked on the socket that the request came in on: nobody may be registered under its name. */
-function answerOn(source: FrameSource, { envelope }: InboundRequest, plan: ReplyPlan): void {
-  if (envelope.responseType === RESPONSE_NONE) return;
-  const frame = encodeReply(plan, envelope.id);
-  if (frame !== undefined) source.writeBack(frame);
 }
 
 /** Header and payload in memory of their own. */

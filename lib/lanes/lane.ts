@@ -302,7 +302,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   }
 
   answerHello(token: number, frame: Uint8Array): void {
-    this.router.hellos.answer(token, frame);
+    if (!this.router.hellos.answer(token, frame)) this.laneMetrics.drops.replyToNobody += 1;
   }
 
   drained(stream: IngressStream): void {

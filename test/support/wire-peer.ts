@@ -228,9 +228,14 @@ export class WirePeer {
     map: Uint8Array = NO_BYTES,
   ): Promise<Answer> {
     const slot = this.nextCall++ % 65_535;
-    const answered = new Promise<Answer>((resolve) => this.calls.set(slot, resolve));
+    const answered = this.answerTo(slot);
     await this.write(this.request(handler, payload, responseType, slot, map));
     return answered;
+  }
+
+  /** The answer to a request with this slot, however it is sent. */
+  answerTo(slot: number): Promise<Answer> {
+    return new Promise((resolve) => this.calls.set(slot, resolve));
   }
 
   /** Sends a message that nobody answers. */
