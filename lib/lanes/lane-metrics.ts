@@ -20,6 +20,8 @@ export interface LaneDrops {
   queueFull: number;
   /** Replies to workers that are not registered here. */
   replyToNobody: number;
+  /** Requests and batches in the name of a registered peer that came from none of its hosts. Nothing was dropped. */
+  spoofSuspected: number;
 }
 
 /** Transports that a lane has sockets of. */
@@ -39,6 +41,7 @@ export class LaneMetrics {
     badMessage: 0,
     queueFull: 0,
     replyToNobody: 0,
+    spoofSuspected: 0,
   };
   private readonly cells: CellPublisher;
 
@@ -110,5 +113,6 @@ export class LaneMetrics {
     now[cell++] = tcp.connectionsOpened + uds.connectionsOpened;
     now[cell++] = tcp.connectionsClosed + uds.connectionsClosed;
     now[cell++] = tcp.inboundRefused + uds.inboundRefused;
+    now[cell++] = drops.spoofSuspected;
   }
 }
