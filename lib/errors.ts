@@ -5,6 +5,8 @@
  *
  * Wire (a peer's or caller's bytes): `ERR_BAD_*`, `ERR_UNSUPPORTED_VERSION`, `ERR_FRAME_TOO_LARGE`, `ERR_UNKNOWN_TYPE`.
  * Callers: `ERR_INVALID_ARGUMENT` (the message names the field), `ERR_CLOSED`, `ERR_ABORTED`.
+ * Rendezvous: `ERR_UNKNOWN_DATA` (the owner has no such payload), `ERR_LEASE_USED` (a lease ends once), `ERR_PAYLOAD_TOO_LARGE`
+ * (the message names the size and the limit).
  * Streams: `ERR_CHANNEL_CLOSED` (the consumer cancelled, the slot was closed, the lane's epoch ended), `ERR_SENDER_ERROR`,
  * `ERR_SENDER_DROPPED`, `ERR_TRANSPORT`, `ERR_DESERIALIZATION`, `ERR_SERIALIZATION`.
  */
@@ -38,6 +40,10 @@ export type ErrorCode =
   | 'ERR_CONNECT_FAILED'
   | 'ERR_LISTEN_FAILED'
   | 'ERR_RESPONSE_SLOTS_EXHAUSTED'
+  // rendezvous
+  | 'ERR_UNKNOWN_DATA'
+  | 'ERR_LEASE_USED'
+  | 'ERR_PAYLOAD_TOO_LARGE'
   // attach
   | 'ERR_ANCHOR_NOT_FOUND'
   | 'ERR_ALREADY_ATTACHED'

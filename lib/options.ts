@@ -39,6 +39,18 @@ export interface VeloOptions {
   connectionQueueBytes?: number | undefined;
   /** Bytes of messages that may wait for a client thread that is busy, per lane; more are refused. Default 16 MiB. */
   messageQueueBytes?: number | undefined;
+  /** Bytes of payloads that this node keeps for others: staged messages, and registered data. Default 256 MiB. */
+  stagedBytesMax?: number | undefined;
+  /** Largest payload that this node pulls from a peer; a larger one is refused, unread. Default 64 MiB. */
+  stagedPayloadMax?: number | undefined;
+  /** Payloads of messages that are pulled at a time, 1 to 1,024. Default 16. */
+  maxPulls?: number | undefined;
+  /** Bytes of all payloads of messages being pulled, or pulled and not yet taken by the application. Default 256 MiB. */
+  pullBytesMax?: number | undefined;
+  /** A lease on data of this node that is not used for so many milliseconds holds it no longer. Default 60,000. */
+  leaseTtlMs?: number | undefined;
+  /** A staged message that nobody fetches for so many milliseconds is dropped. Default 120,000. */
+  stagedTtlMs?: number | undefined;
   /**
    * Under `auto`: milliseconds that a lane looks again after the last record before it parks, 0 to 100. Waking a parked lane costs
    * its client a system call per wake (about 11 µs), a lane that looks costs a core. Default 0.5 with four cores or more, else 0: with
@@ -63,6 +75,12 @@ export interface ResolvedOptions {
   maxInboundConnections: number;
   connectionQueueBytes: number;
   messageQueueBytes: number;
+  stagedBytesMax: number;
+  stagedPayloadMax: number;
+  maxPulls: number;
+  pullBytesMax: number;
+  leaseTtlMs: number;
+  stagedTtlMs: number;
   lookAgainMs: number;
   worker: URL | string | undefined;
 }
@@ -79,6 +97,7 @@ const MAX_LOOK_AGAIN_MS = 100;
 const SPARE_CORES = 4;
 const DEFAULT_MAX_STREAMS = 16_384;
 const DEFAULT_HEARTBEAT_MS = 5_000;
+const MAX_PULLS = 1_024;
 
 const KNOWN: ReadonlySet<string> = new Set([
   'host',
@@ -95,6 +114,12 @@ const KNOWN: ReadonlySet<string> = new Set([
   'maxInboundConnections',
   'connectionQueueBytes',
   'messageQueueBytes',
+  'stagedBytesMax',
+  'stagedPayloadMax',
+  'maxPulls',
+  'pullBytesMax',
+  'leaseTtlMs',
+  'stagedTtlMs',
   'lookAgainMs',
   'worker',
 ]);
@@ -131,6 +156,12 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     maxInboundConnections: integer('maxInboundConnections', options.maxInboundConnections, 1_024, 1, MAX_BYTES),
     connectionQueueBytes: integer('connectionQueueBytes', options.connectionQueueBytes, 8 * MIB, 1, MAX_BYTES),
     messageQueueBytes: integer('messageQueueBytes', options.messageQueueBytes, 16 * MIB, 0, MAX_BYTES),
+    stagedBytesMax: integer('stagedBytesMax', options.stagedBytesMax, 256 * MIB, 0, MAX_BYTES),
+    stagedPayloadMax: integer('stagedPayloadMax', options.stagedPayloadMax, 64 * MIB, 0, MAX_BYTES),
+    maxPulls: integer('maxPulls', options.maxPulls, 16, 1, MAX_PULLS),
+    pullBytesMax: integer('pullBytesMax', options.pullBytesMax, 256 * MIB, 1, MAX_BYTES),
+    leaseTtlMs: integer('leaseTtlMs', options.leaseTtlMs, 60_000, 1, MAX_TIME_MS),
+    stagedTtlMs: integer('stagedTtlMs', options.stagedTtlMs, 120_000, 1, MAX_TIME_MS),
     lookAgainMs: lookAgain(options.lookAgainMs),
     worker: options.worker,
   };

@@ -5,8 +5,10 @@ import { networkInterfaces } from 'node:os';
 import { AnchorRegistry } from './control/anchor-registry.js';
 import { Attacher, type AttachOptions } from './control/attach.js';
 import { type CallOptions, Calls, type SendOptions } from './control/calls.js';
+import { DataClient, type DataInfo, type DataLease, type GetOptions } from './control/data-client.js';
 import { Messenger } from './control/messenger.js';
 import { type Peer, PeerBook, type PeerTarget } from './control/peer-book.js';
+import { Staging } from './control/staging.js';
 import { VeloError } from './errors.js';
 import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
 import { CMD_PEER, encodeText } from './lanes/commands.js';
@@ -26,7 +28,7 @@ import { encodeLanePorts, encodeTcpEndpoints, encodeWorkerAddress, type TcpEndpo
 import { u64High, u64Low } from './wire/bytes.js';
 import { type ItemCodec, msgpackCodec } from './wire/codec.js';
 import { senderErrorFrame } from './wire/frame.js';
-import type { StreamAnchorHandle } from './wire/handle.js';
+import type { DataHandle, StreamAnchorHandle } from './wire/handle.js';
 import { ADDRESS_KEY_LANES, ADDRESS_KEY_TCP } from './wire/names.js';
 import { PeerInfo } from './wire/peer-info.js';
 import { generateInstanceId, workerIdOf } from './wire/worker-id.js';
@@ -104,6 +106,14 @@ export class Velo implements AsyncDisposable {
       connectionQueueBytes: resolved.connectionQueueBytes,
       connectTimeoutMs: resolved.connectTimeoutMs,
       messageQueueBytes: resolved.messageQueueBytes,
+      rendezvous: {
+        stagedPayloadMax: resolved.stagedPayloadMax,
+        maxPulls: resolved.maxPulls,
+        pullBytesMax: resolved.pullBytesMax,
+        leaseTtlMs: resolved.leaseTtlMs,
+        stagedTtlMs: resolved.stagedTtlMs,
+        callTimeoutMs: resolved.callTimeoutMs,
+      },
       lookAgainMs: resolved.mux.flushPolicy.kind === 'auto' ? resolved.lookAgainMs : 0,
     }));
     const host =
@@ -112,8 +122,9 @@ export class Velo implements AsyncDisposable {
         : await startThreadHost(resolved.host, lanes, nodeBlock, rows, resolved.worker);
     const ports = host.links.map((link) => link.port);
     const peerInfo = new PeerInfo(instanceId, ownAddress(resolved.bindAddress, ports));
-    const parts = new NodeParts(resolved, host, peerInfo, new ClientRows(rows, sizes));
-    return new Velo(resolved, host, new NodeBlock(nodeBlock), parts);
+    const node = new NodeBlock(nodeBlock);
+    const parts = new NodeParts(resolved, host, peerInfo, new ClientRows(rows, sizes), node);
+    return new Velo(resolved, host, node, parts);
   }
 
   get instanceId(): string {
@@ -144,7 +155,10 @@ export class Velo implements AsyncDisposable {
     this.open().messenger.register(name, handler);
   }
 
-  /** Sends a message that nobody answers. Resolves once the connection took it. */
+  /**
+   * Sends a message that nobody answers. Resolves once the connection took it. A payload above 262,144 bytes is staged, here and in
+   * every call: the peer's lane fetches it from this node's lane, and it may then overtake or be overtaken by others.
+   */
   async send(target: PeerTarget, handler: string, payload?: Uint8Array, options?: SendOptions): Promise<void> {
     await this.open().messenger.send(target, handler, payload, options);
   }
@@ -156,8 +170,8 @@ export class Velo implements AsyncDisposable {
 
   /**
    * Calls a peer's handler: bytes in, bytes out. Rejects with `ERR_UNKNOWN_PEER`, `ERR_UNKNOWN_HANDLER`, `ERR_HANDLER_FAILED`,
-   * `ERR_TIMEOUT`, `ERR_ABORTED`, `ERR_CONNECT_FAILED`, `ERR_CONNECTION_CLOSED`, `ERR_PEER_SHUTTING_DOWN`, `ERR_FRAME_TOO_LARGE`,
-   * `ERR_LIMIT`, `ERR_RESPONSE_SLOTS_EXHAUSTED`, `ERR_LANE_DIED`, `ERR_CLOSED`.
+   * `ERR_TIMEOUT`, `ERR_ABORTED`, `ERR_CONNECT_FAILED`, `ERR_CONNECTION_CLOSED`, `ERR_PEER_SHUTTING_DOWN`,
+   * `ERR_PAYLOAD_TOO_LARGE` (above `stagedBytesMax`), `ERR_LIMIT` (`stagedBytesMax` are staged already), `ERR_RESPONSE_SLOTS_EXHAUSTED`, `ERR_LANE_DIED`, `ERR_CLOSED`.
    */
   async unary(target: PeerTarget, handler: string, payload?: Uint8Array, options?: CallOptions): Promise<Uint8Array> {
     return await this.open().messenger.unary(target, handler, payload, options);
@@ -171,6 +185,41 @@ export class Velo implements AsyncDisposable {
     options?: CallOptions,
   ): Promise<R> {
     return await this.open().messenger.typedUnary<R>(target, handler, value, options);
+  }
+
+  // -- data by handle
+
+  /**
+   * Offers a copy of `bytes` to whoever has the handle. It stays, with one reference, until that reference is released
+   * (`releaseData`, or a lease's `release`), or the node closes.
+   *
+   * @throws VeloError `ERR_PAYLOAD_TOO_LARGE`, `ERR_LIMIT` when `stagedBytesMax` is reached, `ERR_LANE_DIED`, `ERR_CLOSED`.
+   */
+  registerData(bytes: Uint8Array): DataHandle {
+    return this.open().data.register(bytes);
+  }
+
+  /**
+   * Fetches data from its owner, which may be this node. Rejects with `ERR_UNKNOWN_DATA`, `ERR_PAYLOAD_TOO_LARGE`, `ERR_ABORTED`,
+   * `ERR_TIMEOUT`, `ERR_UNKNOWN_PEER`, and what a call rejects with; then no lease is held.
+   */
+  async get(handle: DataHandle, options?: GetOptions): Promise<DataLease> {
+    return await this.open().data.get(handle, options);
+  }
+
+  /** Asks the owner for length and references. Rejects with `ERR_UNKNOWN_DATA` and what a call rejects with. */
+  async metadata(handle: DataHandle, options?: CallOptions): Promise<DataInfo> {
+    return await this.open().data.metadata(handle, options);
+  }
+
+  /** Adds a reference; resolves when the owner has counted it. Rejects as `metadata` does. */
+  async refHandle(handle: DataHandle, options?: CallOptions): Promise<void> {
+    await this.open().data.ref(handle, options);
+  }
+
+  /** Gives up a reference without fetching the data: the first one, or one that `refHandle` added. Rejects as `metadata` does. */
+  async releaseData(handle: DataHandle, options?: CallOptions): Promise<void> {
+    await this.open().data.release(handle, options);
   }
 
   // -- streams
@@ -265,6 +314,8 @@ class NodeParts {
   readonly peers: PeerBook;
   readonly calls: Calls;
   readonly messenger: Messenger;
+  readonly data: DataClient;
+  readonly staging: Staging;
   readonly registry: AnchorRegistry;
   readonly attacher: Attacher;
 
@@ -273,6 +324,7 @@ class NodeParts {
     host: LaneHost,
     readonly peerInfo: PeerInfo,
     rows: ClientRows,
+    node: NodeBlock,
   ) {
     const { workerId } = peerInfo;
     const hi = u64High(workerId);
@@ -281,16 +333,22 @@ class NodeParts {
       frame: (type, frame, headerLength) => this.messenger.frame(type, frame, headerLength),
       admitted: (token, error) => this.calls.admitted(token, error),
       frameFailed: (type, responseId, error) => this.messenger.frameFailed(type, responseId, error),
+      unstaged: (id) => this.staging.gone(id),
       laneDied: (lane, error) => {
-        // Messages ride lane 0: without it no answer can come.
-        if (lane === 0) this.calls.failAll(error);
+        // Messages ride lane 0: without it no answer can come, and what it staged is gone.
+        if (lane !== 0) return;
+        this.staging.failAll(error);
+        this.calls.failAll(error);
       },
     };
     const deferred = options.mux.flushPolicy.kind === 'manual';
     this.plane = new ClientPlane(rows, host.links, events, options.maxStreams, deferred);
     this.peers = new PeerBook(peerInfo, (peer) => this.announce(peer));
-    this.calls = new Calls(this.plane, hi, lo, options.callTimeoutMs);
+    this.staging = new Staging(this.plane, node, workerId, options.stagedBytesMax);
+    this.calls = new Calls(this.plane, hi, lo, options.callTimeoutMs, this.staging);
     this.messenger = new Messenger(this.calls, this.peers, peerInfo, hi, lo);
+    const { calls, messenger, peers, staging } = this;
+    this.data = new DataClient(peerInfo, staging, peers, messenger, calls, options.stagedPayloadMax);
     const terms = {
       initialCredit: options.mux.initialCredit,
       slotByteBudget: options.mux.slotByteBudget,
@@ -316,6 +374,7 @@ class NodeParts {
     this.plane.flush();
     await host.close(timeoutMs);
     const closed = new VeloError('ERR_CLOSED', 'the node was closed');
+    this.staging.failAll(closed);
     this.calls.failAll(closed);
     this.plane.endAll(closed);
     this.plane.stop();

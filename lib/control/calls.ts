@@ -4,21 +4,28 @@
 import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
 import type { ClientPlane } from '../lanes/client-plane.js';
-import { CMD_FRAME, writeU32 } from '../lanes/commands.js';
+import { CMD_FRAME, CMD_STAGED_FRAME, writeU32 } from '../lanes/commands.js';
 import { SHUTTING_DOWN_TEXT, unknownHandlerText } from '../messenger/dispatch-plan.js';
+import type { Claim } from '../messenger/fifo-budget.js';
 import type { InboundAnswer, InboundRefusal } from '../messenger/inbound-message.js';
 import { decodeErrorText } from '../messenger/replies.js';
 import { type ResponseSlot, ResponseTable } from '../messenger/response-table.js';
 import { RESPONSE_NONE, requestHeaderLength, writeRequestHeader } from '../wire/envelope.js';
 import { encodeHeaderMap } from '../wire/header-map.js';
+import { HEADER_RENDEZVOUS } from '../wire/names.js';
+import { STAGING_THRESHOLD } from '../wire/rendezvous-messages.js';
 import { type ResponseId, readResponseId } from '../wire/response-id.js';
-import { FRAME_MESSAGE, MAX_FRAME_BODY, PREAMBLE_LEN, writePreamble } from '../wire/transport-frame.js';
+import { FRAME_MESSAGE, PREAMBLE_LEN, writePreamble } from '../wire/transport-frame.js';
 import { encodeUtf8 } from '../wire/utf8.js';
 import type { Peer } from './peer-book.js';
+import type { Staging } from './staging.js';
 
 /** Frames of the messenger ride lane 0. */
 const MESSENGER_LANE = 0;
 const PEER_BYTES = 4;
+/** Before a frame whose payload is staged: peer number, data id. */
+const STAGED_HEAD_BYTES = 8;
+const NO_BYTES = new Uint8Array(0);
 const NO_MAP = new Uint8Array(0);
 /** A timer takes no more. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
@@ -28,6 +35,8 @@ export interface SendOptions {
   headers?: Readonly<Record<string, string>> | undefined;
   /** Gives up waiting; what was sent is not withdrawn. */
   signal?: AbortSignal | undefined;
+  /** Waits, in order, for room under `stagedBytesMax`, where a payload above 262,144 bytes would fail with `ERR_LIMIT`. */
+  awaitCapacity?: boolean | undefined;
 }
 
 export interface CallOptions extends SendOptions {
@@ -42,6 +51,18 @@ interface PendingCall {
   readonly reject: (error: VeloError) => void;
   timer: NodeJS.Timeout | undefined;
   unlisten: () => void;
+  /** Id of the staged payload; 0: it travels in the frame. */
+  staged: number;
+}
+
+/** One request on its way out. */
+interface Outgoing {
+  readonly peer: Peer;
+  readonly slot: ResponseSlot;
+  readonly handler: string;
+  readonly responseType: number;
+  readonly payload: Uint8Array;
+  readonly headers: Readonly<Record<string, string>> | undefined;
 }
 
 interface PendingAdmission {
@@ -59,6 +80,7 @@ export class Calls {
     private readonly workerHi: number,
     private readonly workerLo: number,
     private readonly timeoutMs: number,
+    private readonly staging: Staging,
   ) {}
 
   /** Calls that wait for an answer. */
@@ -69,7 +91,7 @@ export class Calls {
   /**
    * Sends a request and resolves with its answer's payload. Rejects with `ERR_TIMEOUT`, `ERR_ABORTED`, `ERR_UNKNOWN_HANDLER`,
    * `ERR_HANDLER_FAILED` (the peer's text), `ERR_PEER_SHUTTING_DOWN`, `ERR_CONNECT_FAILED`, `ERR_CONNECTION_CLOSED`,
-   * `ERR_FRAME_TOO_LARGE`, `ERR_RESPONSE_SLOTS_EXHAUSTED` or `ERR_LANE_DIED`.
+   * `ERR_PAYLOAD_TOO_LARGE`, `ERR_LIMIT`, `ERR_RESPONSE_SLOTS_EXHAUSTED` or `ERR_LANE_DIED`.
    */
   call(
     peer: Peer,
@@ -78,19 +100,35 @@ export class Calls {
     payload: Uint8Array,
     options: CallOptions = {},
   ): Promise<Uint8Array> {
-    const { signal, timeoutMs = this.timeoutMs } = options;
+    if (options.awaitCapacity && this.staging.isFullFor(payload.length))
+      return this.whenRoom(peer, handler, payload, options, (left, share) =>
+        this.callNow(peer, handler, responseType, payload, left, share),
+      );
+    return this.callNow(peer, handler, responseType, payload, options, undefined);
+  }
+
+  private callNow(
+    peer: Peer,
+    handler: string,
+    responseType: number,
+    payload: Uint8Array,
+    options: CallOptions,
+    share: Claim | undefined,
+  ): Promise<Uint8Array> {
+    const { signal, timeoutMs = this.timeoutMs, headers } = options;
     if (signal?.aborted) return Promise.reject(aborted(handler, signal));
     if (!(timeoutMs >= 0 && timeoutMs <= MAX_TIMEOUT_MS)) return Promise.reject(badTimeout(timeoutMs));
     return new Promise((resolve, reject) => {
-      const call: PendingCall = { peer, handler, resolve, reject, timer: undefined, unlisten: () => {} };
+      const call: PendingCall = { peer, handler, resolve, reject, timer: undefined, unlisten: () => {}, staged: 0 };
       const slot = this.table.allocate(call);
       const give = (error: VeloError) => {
         if (this.table.complete(slot.slot, slot.generation) === undefined) return;
         this.settled(call);
+        this.staging.drop(call.staged);
         reject(error);
       };
       try {
-        this.post(peer, 0, this.frame(slot, handler, responseType, payload, options.headers));
+        call.staged = this.submit(0, { peer, slot, handler, responseType, payload, headers }, share);
       } catch (error) {
         this.table.complete(slot.slot, slot.generation);
         reject(error);
@@ -130,15 +168,51 @@ export class Calls {
     return { ...options, timeoutMs: Math.max(0, timeoutMs - (performance.now() - started)) };
   }
 
+  /** Waits for a share of the bytes that may be staged, and then sends with what is left of the options. */
+  private async whenRoom<R>(
+    peer: Peer,
+    handler: string,
+    payload: Uint8Array,
+    options: CallOptions,
+    send: (left: CallOptions, share: Claim) => Promise<R>,
+  ): Promise<R> {
+    const share = this.staging.claim(payload.length);
+    try {
+      const left = await this.prepare(peer, handler, options, () => share.granted);
+      return await send(left, share);
+    } catch (error) {
+      // Without effect once a payload is staged under it: then it ends when that payload goes.
+      this.staging.giveUp(share);
+      throw error;
+    }
+  }
+
   /** Sends a message that nobody answers. Resolves when the connection admitted it, which says nothing about the peer. */
   fire(peer: Peer, handler: string, payload: Uint8Array, options: SendOptions = {}): Promise<void> {
+    if (options.awaitCapacity && this.staging.isFullFor(payload.length))
+      return this.whenRoom(peer, handler, payload, options, (left, share) =>
+        this.fireNow(peer, handler, payload, left, share),
+      );
+    return this.fireNow(peer, handler, payload, options, undefined);
+  }
+
+  private fireNow(
+    peer: Peer,
+    handler: string,
+    payload: Uint8Array,
+    options: SendOptions,
+    share: Claim | undefined,
+  ): Promise<void> {
     const { signal } = options;
     if (signal?.aborted) return Promise.reject(aborted(handler, signal));
     return new Promise((resolve, reject) => {
       const token = this.nextToken;
       this.nextToken = (this.nextToken + 1) >>> 0 || 1;
+      let staged = 0;
       const onAbort = () => {
-        if (this.admissions.delete(token)) reject(aborted(handler, signal!));
+        if (!this.admissions.delete(token)) return;
+        this.staging.drop(staged);
+        reject(aborted(handler, signal!));
       };
       const unlisten = () => signal?.removeEventListener('abort', onAbort);
       this.admissions.set(token, {
@@ -152,7 +226,7 @@ export class Calls {
         },
       });
       try {
-        this.post(peer, token, this.unanswered(peer, handler, payload, options.headers));
+        staged = this.submit(token, this.unanswered(peer, handler, payload, options.headers), share);
       } catch (error) {
         this.admissions.delete(token);
         reject(error);
@@ -164,14 +238,15 @@ export class Calls {
 
   /** Sends a message and looks no further: for signals whose loss somebody else notices. */
   signal(peer: Peer, handler: string, payload: Uint8Array): void {
-    this.post(peer, 0, this.unanswered(peer, handler, payload, undefined));
+    this.submit(0, this.unanswered(peer, handler, payload, undefined), undefined);
   }
 
   /** Sends a finished frame (an answer) to a peer. */
   sendFrame(peer: Peer, frame: Uint8Array): void {
     const body = new Uint8Array(PEER_BYTES + frame.length);
     body.set(frame, PEER_BYTES);
-    this.post(peer, 0, body);
+    writeU32(body, 0, peer.number);
+    this.plane.port(MESSENGER_LANE).command(CMD_FRAME, 0, body);
   }
 
   private unanswered(
@@ -179,7 +254,7 @@ export class Calls {
     handler: string,
     payload: Uint8Array,
     headers: Readonly<Record<string, string>> | undefined,
-  ): Uint8Array {
+  ): Outgoing {
     const nobody: PendingCall = {
       peer,
       handler,
@@ -187,37 +262,54 @@ export class Calls {
       reject: () => {},
       timer: undefined,
       unlisten: () => {},
+      staged: 0,
     };
-    return this.frame(this.table.issue(nobody), handler, RESPONSE_NONE, payload, headers);
+    const slot = this.table.issue(nobody);
+    return { peer, slot, handler, responseType: RESPONSE_NONE, payload, headers };
   }
 
-  /** A `CMD_FRAME` body with room for the peer number. */
-  private frame(
-    slot: ResponseSlot,
-    handler: string,
-    responseType: number,
+  /** Hands a request to the lane: its payload in the frame, or staged beside it. Returns the id of what was staged, or 0. */
+  private submit(token: number, request: Outgoing, share: Claim | undefined): number {
+    const { peer, payload } = request;
+    const port = this.plane.port(MESSENGER_LANE);
+    if (payload.length <= STAGING_THRESHOLD) {
+      const body = this.encode(request, PEER_BYTES, payload, request.headers);
+      writeU32(body, 0, peer.number);
+      port.command(CMD_FRAME, token, body);
+      return 0;
+    }
+    const handle = this.staging.mint();
+    const headers = { ...request.headers, [HEADER_RENDEZVOUS]: handle.toText() };
+    const body = this.encode(request, STAGED_HEAD_BYTES, NO_BYTES, headers);
+    const id = Number(handle.local);
+    writeU32(body, 0, peer.number);
+    writeU32(body, PEER_BYTES, id);
+    this.staging.stage(id, payload, share);
+    try {
+      port.command(CMD_STAGED_FRAME, token, body);
+    } catch (error) {
+      this.staging.drop(id);
+      throw error;
+    }
+    return id;
+  }
+
+  /** A whole frame, with `room` bytes before it. */
+  private encode(
+    { slot, handler, responseType }: Outgoing,
+    room: number,
     payload: Uint8Array,
     headers: Readonly<Record<string, string>> | undefined,
   ): Uint8Array {
     const name = encodeUtf8(handler);
     const map = headers === undefined ? NO_MAP : encodeHeaderMap(Object.entries(headers));
     const headerLength = requestHeaderLength(name.length, map.length);
-    if (headerLength + payload.length > MAX_FRAME_BODY)
-      throw new VeloError(
-        'ERR_FRAME_TOO_LARGE',
-        `message of ${payload.length} bytes to '${handler}' does not fit one frame of ${MAX_FRAME_BODY}`,
-      );
-    const body = new Uint8Array(PEER_BYTES + PREAMBLE_LEN + headerLength + payload.length);
-    writePreamble(body, PEER_BYTES, FRAME_MESSAGE, headerLength, payload.length);
-    const at = PEER_BYTES + PREAMBLE_LEN;
+    const at = room + PREAMBLE_LEN;
+    const body = new Uint8Array(at + headerLength + payload.length);
+    writePreamble(body, room, FRAME_MESSAGE, headerLength, payload.length);
     writeRequestHeader(body, at, responseType, this.workerHi, this.workerLo, slot.slot, slot.generation, name, map);
     body.set(payload, at + headerLength);
     return body;
-  }
-
-  private post(peer: Peer, token: number, body: Uint8Array): void {
-    writeU32(body, 0, peer.number);
-    this.plane.port(MESSENGER_LANE).command(CMD_FRAME, token, body);
   }
 
   // -- what comes back

@@ -17,8 +17,8 @@ import {
   HANDLER_LIST,
   HANDLER_STREAM_CANCEL,
   HANDLER_STREAM_STOP,
-  HEADER_RENDEZVOUS,
   isSystemHandler,
+  RENDEZVOUS_HANDLERS,
 } from '../wire/names.js';
 import type { PeerInfo } from '../wire/peer-info.js';
 import type { CallOptions, Calls, SendOptions } from './calls.js';
@@ -29,9 +29,14 @@ const HELLO_TIMEOUT_MS = 30_000;
 const NO_BYTES = new Uint8Array(0);
 
 /** Handlers that lanes serve themselves; a peer must find them in the list. */
-const LANE_HANDLERS: readonly string[] = [...BATCH_HANDLERS, HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP];
+const LANE_HANDLERS: readonly string[] = [
+  ...BATCH_HANDLERS,
+  HANDLER_STREAM_CANCEL,
+  HANDLER_STREAM_STOP,
+  ...RENDEZVOUS_HANDLERS,
+];
 
-export class Messenger implements Omit<MessageEvents, 'laneDied'> {
+export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged'> {
   readonly handlers = new HandlerTable();
   /** Answers to workers that nobody registered here. */
   repliesToNobody = 0;
@@ -111,10 +116,6 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
       if (peer === undefined) this.repliesToNobody += 1;
       else this.calls.sendFrame(peer, answer);
     };
-    if (envelope.headers?.has(HEADER_RENDEZVOUS)) {
-      if (envelope.responseType !== 0) reply({ reply: 'nack', text: 'Rendezvous resolver not configured on receiver' });
-      return;
-    }
     // The frame is this message's alone: what the application gets shares memory with nothing of ours.
     const payload = frame.subarray(payloadOffset, payloadOffset + payloadLength);
     this.handlers.dispatch(envelope, payload, reply);

@@ -2,6 +2,7 @@
 // must hear: records, events, flags. It empties what it reads and never waits; what finds no room stands in bounded queues.
 
 import { VeloError } from '../errors.js';
+import type { DataKind } from '../messenger/data-store.js';
 import type { ClientRows, WorkerConduit } from '../plane/conduit.js';
 import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import { ENDING_NONE, RECEIVER_CANCEL, RECEIVER_STOP } from '../plane/rows.js';
@@ -10,6 +11,10 @@ import {
   CMD_FRAME,
   CMD_OPEN,
   CMD_PEER,
+  CMD_REGISTER,
+  CMD_STAGE,
+  CMD_STAGED_FRAME,
+  CMD_UNSTAGE,
   decodeOpen,
   decodeText,
   EV_FRAME,
@@ -24,7 +29,10 @@ import {
 import type { EgressStream } from './egress-stream.js';
 import type { IngressStream } from './ingress-stream.js';
 
-const FRAME_HEAD_BYTES = 4;
+/** Of an `EV_FRAME` body, before the frame. */
+export const FRAME_HEAD_BYTES = 4;
+/** Of a `CMD_STAGED_FRAME` body, before the frame. */
+const STAGED_HEAD_BYTES = 8;
 
 /** What the link asks of its lane. */
 export interface LinkLane {
@@ -32,7 +40,12 @@ export interface LinkLane {
   kickAll(): void;
   peer(number: number, route: PeerRoute): void;
   open(link: ClientLink, row: number, command: OpenCommand): void;
-  sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array): void;
+  /** `dataId` names the staged payload of the frame; 0: it has none. */
+  sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array, dataId: number): void;
+  /** Keeps a payload for others to pull. */
+  stage(link: ClientLink, id: number, bytes: Uint8Array, kind: DataKind): void;
+  /** The message of a staged payload is over. */
+  unstage(id: number): void;
   /** The stream's sender ended it: `ending` after everything it sent. */
   end(stream: EgressStream, ending: number): void;
   /** Drains of a slot's records were counted. */
@@ -47,6 +60,14 @@ interface WaitingEvent {
   kind: number;
   tag: number;
   body: Uint8Array;
+  /** The memory was made for the hand-over: it goes without a copy. */
+  owned: boolean;
+}
+
+interface HeldFrame {
+  type: number;
+  body: Uint8Array;
+  taken: () => void;
 }
 
 export class ClientLink {
@@ -56,6 +77,8 @@ export class ClientLink {
   private backlogged: IngressStream[] = [];
   private readonly events: WaitingEvent[] = [];
   private eventBytes = 0;
+  /** Pulled messages that wait for a busy client; whoever pulls bounds them, and pulls no further. */
+  private readonly held: HeldFrame[] = [];
   /** Bytes of messages in the parcel port since the ring was last seen empty. */
   private parcelBytes = 0;
   /** Response slots of calls that are out, and the generation of each. */
@@ -212,11 +235,28 @@ export class ClientLink {
         this.lane.peer(tag, JSON.parse(decodeText(bytes, offset, length)) as PeerRoute);
         return;
       case CMD_FRAME:
-        this.lane.sendFrame(this, tag, readU32(bytes, offset), bytes.slice(offset + FRAME_HEAD_BYTES, offset + length));
+        this.sendFrame(tag, bytes, offset, length, 0);
+        return;
+      case CMD_STAGED_FRAME:
+        this.sendFrame(tag, bytes, offset, length, readU32(bytes, offset + FRAME_HEAD_BYTES));
+        return;
+      case CMD_STAGE:
+        this.lane.stage(this, tag >>> 0, bytes, 'message');
+        return;
+      case CMD_REGISTER:
+        this.lane.stage(this, tag >>> 0, bytes, 'registered');
+        return;
+      case CMD_UNSTAGE:
+        this.lane.unstage(tag >>> 0);
         return;
       default:
         throw new VeloError('ERR_CONDUIT_BROKEN', `client sent a record of kind ${kind}`);
     }
+  }
+
+  private sendFrame(token: number, bytes: Uint8Array, offset: number, length: number, dataId: number): void {
+    const start = offset + (dataId === 0 ? FRAME_HEAD_BYTES : STAGED_HEAD_BYTES);
+    this.lane.sendFrame(this, token, readU32(bytes, offset), bytes.slice(start, offset + length), dataId);
   }
 
   /** True when the client published, kicked, ended or drained something this end has not taken. */
@@ -228,7 +268,7 @@ export class ClientLink {
 
   /** Something waits here for room in the ring. */
   private get hasBacklog(): boolean {
-    return this.backlogged.length > 0 || this.events.length > 0;
+    return this.backlogged.length > 0 || this.events.length > 0 || this.held.length > 0;
   }
 
   /** The client freed room since this end asked for it: the look between parking and waiting. */
@@ -239,12 +279,13 @@ export class ClientLink {
   // ---- lane → client
 
   /** Writes one record. False when the ring has no room; then nothing was written. */
-  writeRecord(kind: number, tag: number, source: Uint8Array, offset: number, length: number): boolean {
+  writeRecord(kind: number, tag: number, source: Uint8Array, offset: number, length: number, owned = false): boolean {
     const ring = this.conduit.ingress;
     if (length > ring.maxInline) {
       const at = ring.reserve(kind | PARCEL, tag, PARCEL_MARK_BYTES);
       if (at < 0) return false;
-      this.parcelsOut.send(source, offset, length);
+      if (owned) this.parcelsOut.give(source.buffer as ArrayBuffer);
+      else this.parcelsOut.send(source, offset, length);
       if (kind === EV_FRAME) this.parcelBytes += length;
       writeU32(this.mark, 0, length);
       this.conduit.memory.copyIn(at, this.mark, 0, PARCEL_MARK_BYTES);
@@ -265,10 +306,29 @@ export class ClientLink {
   }
 
   /** An event that must reach the client: its number is bounded by what the client itself has in flight. */
-  event(kind: number, tag: number, body: Uint8Array): void {
-    if (this.events.length === 0 && this.writeRecord(kind, tag, body, 0, body.length)) return;
-    this.events.push({ kind, tag, body });
-    this.eventBytes += body.length;
+  event(kind: number, tag: number, body: Uint8Array, owned = false): void {
+    const { length } = body;
+    if (this.events.length === 0 && this.writeRecord(kind, tag, body, 0, length, owned)) return;
+    this.events.push({ kind, tag, body, owned });
+    this.eventBytes += length;
+  }
+
+  /**
+   * A frame that this lane pulled for the client: `body` is a whole `EV_FRAME` body in memory of its own, which goes without a copy.
+   * It waits while the client is busy, where `frame` would refuse; `taken` is called when it waits no longer.
+   */
+  giveFrame(type: number, body: Uint8Array, taken: () => void): void {
+    this.held.push({ type, body, taken });
+    this.flushHeld();
+  }
+
+  private flushHeld(): void {
+    for (let next = this.held[0]; next !== undefined; next = this.held[0]) {
+      if (this.isFullOfMessages(next.body.length)) return;
+      this.held.shift();
+      this.event(EV_FRAME, next.type, next.body, true);
+      next.taken();
+    }
   }
 
   /**
@@ -306,11 +366,13 @@ export class ClientLink {
     let moved = 0;
     while (moved < this.events.length) {
       const next = this.events[moved]!;
-      if (!this.writeRecord(next.kind, next.tag, next.body, 0, next.body.length)) break;
-      this.eventBytes -= next.body.length;
+      const { length } = next.body;
+      if (!this.writeRecord(next.kind, next.tag, next.body, 0, length, next.owned)) break;
+      this.eventBytes -= length;
       moved++;
     }
     if (moved > 0) this.events.splice(0, moved);
+    this.flushHeld();
     if (this.backlogged.length > 0) {
       const streams = this.backlogged;
       this.backlogged = [];

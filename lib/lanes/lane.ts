@@ -4,6 +4,7 @@
 
 import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
+import type { DataKind } from '../messenger/data-store.js';
 import type { Runnable } from '../mux/batcher-types.js';
 import { DrainVisits } from '../mux/drain-visits.js';
 import type { IngressTable } from '../mux/ingress-table.js';
@@ -24,7 +25,7 @@ import {
 } from '../plane/rows.js';
 import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
 import { ClientLink, type LinkLane } from './client-link.js';
-import type { OpenCommand, PeerRoute } from './commands.js';
+import { type OpenCommand, type PeerRoute, SELF_PEER } from './commands.js';
 import { OutgoingConnection } from './connection.js';
 import { EgressStream } from './egress-stream.js';
 import { FramePool } from './frame-pool.js';
@@ -37,6 +38,7 @@ import { LaneTimer } from './lane-timer.js';
 import { Listener } from './listener.js';
 import { MessageFrame } from './message-frame.js';
 import { type PeerLane, PeerLink } from './peer-link.js';
+import { LaneRendezvous } from './rendezvous.js';
 import { Sleeper } from './sleeper.js';
 
 const ROW_MASK = 0xffff;
@@ -57,6 +59,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private readonly options: LaneOptions;
   private readonly node: NodeBlock;
   private readonly router: InboundRouter;
+  /** Staged payloads ride where messages do, on lane 0. */
+  private readonly rendezvous: LaneRendezvous | undefined;
   private readonly listener: Listener;
   private readonly sleepers: Sleeper[] = [];
   private readonly peers: (PeerLink | undefined)[] = [];
@@ -92,6 +96,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
     this.router = new InboundRouter(this, this.laneMetrics.drops);
+    if (options.lane === 0) this.rendezvous = this.makeRendezvous();
+    this.router.rendezvous = this.rendezvous;
     const { hooks } = this.router;
     this.listener = new Listener({
       metrics: this.laneMetrics.sockets.tcp,
@@ -100,6 +106,21 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     });
     memory.conduits.forEach((buffer, thread) => {
       this.addLink(thread, new WorkerConduit(buffer, options.sizes), memory.rows[thread]!, boot, sameThread);
+    });
+  }
+
+  private makeRendezvous(): LaneRendezvous {
+    const { lane, rendezvous, workerHi, workerLo } = this.options;
+    return new LaneRendezvous(lane, {
+      ...rendezvous,
+      workerHi,
+      workerLo,
+      metrics: this.laneMetrics.rendezvous,
+      now: () => this.now(),
+      touched: () => this.touch(),
+      peerOf: (hi, lo) => this.router.peerOf(hi, lo),
+      reply: (envelope, plan) => this.router.reply(envelope, plan),
+      fail: (error) => this.fail(error),
     });
   }
 
@@ -207,6 +228,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private arm(): void {
     let due = this.nextSweep;
     for (const batcher of this.batchers) due = Math.min(due, batcher.deadline());
+    if (this.rendezvous !== undefined) due = Math.min(due, this.rendezvous.deadline());
     const visit = this.visits.deadline();
     // While a visit is queued, drains wait for it: ringing for them would only wake this lane to queue them again.
     for (const link of this.links) link.muteDrains(visit !== Number.POSITIVE_INFINITY);
@@ -223,6 +245,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
         table.visitDrained();
       for (const batcher of this.batchers) if (batcher.deadline() <= now) batcher.run();
       if (now >= this.nextSweep) this.sweep(now);
+      this.rendezvous?.sweep(now);
       this.endTurn();
     });
   }
@@ -293,8 +316,22 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     else batcher.terminal(slot, DROPPED_BYTES);
   }
 
-  sendFrame(link: ClientLink, token: number, peerNumber: number, bytes: Uint8Array): void {
-    const frame = new MessageFrame(link, token, bytes, () => this.touch());
+  stage(link: ClientLink, id: number, bytes: Uint8Array, kind: DataKind): void {
+    this.rendezvous?.stage(link, id, bytes, kind);
+  }
+
+  unstage(id: number): void {
+    this.rendezvous?.over(id);
+  }
+
+  sendFrame(link: ClientLink, token: number, peerNumber: number, bytes: Uint8Array, dataId: number): void {
+    if (peerNumber === SELF_PEER) {
+      this.rendezvous?.answerClient(link, token, bytes);
+      return;
+    }
+    const lost = dataId === 0 ? undefined : () => this.unstage(dataId);
+    const frame = new MessageFrame(link, token, bytes, () => this.touch(), lost);
+    if (dataId !== 0) this.rendezvous?.announce(dataId, frame.slot, frame.generation);
     if (frame.awaitsAnswer) link.expectAnswer(frame.slot, frame.generation);
     const peer = this.peers[peerNumber];
     if (peer === undefined) frame.failed(new VeloError('ERR_UNKNOWN_PEER', `peer ${peerNumber} is not registered`));
@@ -377,6 +414,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const deadline = new Promise((resolve) => {
       timer = setTimeout(resolve, timeoutMs);
     });
+    // What it gives back, and whom it tells, must be queued before the connections take no more.
+    await Promise.race([this.rendezvous?.close(), deadline]);
     await Promise.race([Promise.all(peers.map((peer) => peer.closeConnections())), deadline]);
     clearTimeout(timer);
     for (const peer of peers) peer.destroyConnections();

@@ -58,11 +58,23 @@ export const CELL_NAMES = [
   'connectionsOpened',
   'connectionsClosed',
   'inboundRefused',
+  'rendezvousRegister',
+  'rendezvousGet',
+  'rendezvousGetError',
+  'rendezvousDetach',
+  'rendezvousRelease',
+  'rendezvousRegisterBytes',
+  'rendezvousGetBytes',
+  'rendezvousSlots',
+  'rendezvousSlotBytes',
+  'rendezvousReapedLeases',
+  'rendezvousExpired',
+  'rendezvousBadLeases',
 ] as const;
 
 export type CellName = (typeof CELL_NAMES)[number];
 
-/** A snapshot of all cells, summed over the lanes. Counters only grow; live, held, withheld and staged are gauges. */
+/** A snapshot of all cells, summed over the lanes. Counters only grow; live, held, withheld, staged, and slots and slot bytes of the rendezvous are gauges. */
 export type CellTotals = Record<CellName, number>;
 
 export function readTotals(node: NodeBlock): CellTotals {
