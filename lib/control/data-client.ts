@@ -148,7 +148,10 @@ export class DataClient {
   /** Gives up one reference without fetching the data. */
   async release(handle: DataHandle, options: CallOptions = {}): Promise<void> {
     const peer = this.ownerOf(handle);
-    const { leaseId } = decodeDataReady(await this.ask(peer, HANDLER_RV_ACQUIRE, handle, options));
+    const granted = await this.ask(peer, HANDLER_RV_ACQUIRE, handle, options).catch((error: unknown) => {
+      throw unknownData(error);
+    });
+    const { leaseId } = decodeDataReady(granted);
     await this.endLease(peer, HANDLER_RV_RELEASE, handle, leaseId);
   }
 

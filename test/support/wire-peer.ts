@@ -24,12 +24,14 @@ import {
   decodeAckHeader,
   decodeRequestHeader,
   decodeResponseHeader,
+  encodeAckHeader,
   encodeRequestHeader,
   encodeResponseHeader,
   RESPONSE_NONE,
   RESPONSE_UNARY,
 } from '../../lib/wire/envelope.js';
 import { type StreamAnchorHandle, StreamCancelHandle } from '../../lib/wire/handle.js';
+import { encodeHeaderMap } from '../../lib/wire/header-map.js';
 import { encodeHandlerList, encodeHello } from '../../lib/wire/hello.js';
 import {
   ADDRESS_KEY_LANES,
@@ -40,11 +42,13 @@ import {
   MESSENGER_MUX_KEY,
 } from '../../lib/wire/names.js';
 import { PeerInfo } from '../../lib/wire/peer-info.js';
+import type { ResponseId } from '../../lib/wire/response-id.js';
 import {
   encodeFrame,
   FRAME_ACK,
   FRAME_MESSAGE,
   FRAME_RESPONSE,
+  FRAME_SHUTTING_DOWN,
   FrameReader,
   MAX_FRAME_BODY,
 } from '../../lib/wire/transport-frame.js';
@@ -55,6 +59,8 @@ const BATCH_BYTES = 256 * 1024;
 const NO_BYTES = new Uint8Array(0);
 const utf8 = new TextEncoder();
 const fromUtf8 = new TextDecoder();
+
+type Headers = Readonly<Record<string, string>>;
 
 /** One record as it came, with copies of its bytes. */
 export interface SeenRecord {
@@ -82,7 +88,14 @@ export interface SeenBatch {
 export interface SeenRequest {
   readonly handler: string;
   readonly payload: Uint8Array;
+  readonly responseType: number;
+  readonly headers: ReadonlyMap<string, string> | undefined;
+  readonly id: ResponseId;
 }
+
+/** What a service of the peer answers: bytes, an error's text, or nothing at all. */
+export type ServiceAnswer = Uint8Array | string | undefined;
+export type PeerService = (payload: Uint8Array, request: SeenRequest) => ServiceAnswer | Promise<ServiceAnswer>;
 
 /** How a call to the node ended: a response, or an ack or nack. */
 export interface Answer {
@@ -119,6 +132,8 @@ export class WirePeer {
   readonly attaches: AttachRequest[] = [];
   /** Names it says it serves. */
   handlers: string[] = [HANDLER_ANCHOR_ATTACH];
+  /** Its own handlers, by name. */
+  services: Record<string, PeerService> = {};
   /** False: it reads everything and answers nothing. */
   answers = true;
   /** A hello is answered after this. */
@@ -206,22 +221,39 @@ export class WirePeer {
   }
 
   /** Calls a handler of the node and resolves with what it answered. */
-  async call(handler: string, payload: Uint8Array = NO_BYTES, responseType: number = RESPONSE_UNARY): Promise<Answer> {
+  async call(
+    handler: string,
+    payload: Uint8Array = NO_BYTES,
+    responseType: number = RESPONSE_UNARY,
+    headers?: Headers,
+  ): Promise<Answer> {
     const slot = this.nextCall++ % 65_535;
     const answered = new Promise<Answer>((resolve) => this.calls.set(slot, resolve));
-    await this.write(this.request(handler, payload, responseType, slot));
+    await this.write(this.request(handler, payload, responseType, slot, headers));
     return answered;
   }
 
   /** Sends a message that nobody answers. */
-  async fire(handler: string, payload: Uint8Array | string): Promise<void> {
+  async fire(handler: string, payload: Uint8Array | string, headers?: Headers): Promise<void> {
     const bytes = typeof payload === 'string' ? utf8.encode(payload) : payload;
-    await this.write(this.request(handler, bytes, RESPONSE_NONE, 0));
+    await this.write(this.request(handler, bytes, RESPONSE_NONE, 0, headers));
   }
 
-  private request(handler: string, payload: Uint8Array, responseType: number, slot: number): Uint8Array {
+  private request(
+    handler: string,
+    payload: Uint8Array,
+    responseType: number,
+    slot: number,
+    headers?: Headers,
+  ): Uint8Array {
     const id = { workerHi: u64High(this.workerId), workerLo: u64Low(this.workerId), slot, generation: 0 };
-    return encodeFrame(FRAME_MESSAGE, encodeRequestHeader(responseType, id, handler), payload);
+    const map = headers === undefined ? NO_BYTES : encodeHeaderMap(Object.entries(headers));
+    return encodeFrame(FRAME_MESSAGE, encodeRequestHeader(responseType, id, handler, map), payload);
+  }
+
+  /** Answers a request of the node with a refusal, as a node that shuts down does. */
+  async refuse({ handler, responseType, id }: SeenRequest): Promise<void> {
+    await this.write(encodeFrame(FRAME_SHUTTING_DOWN, encodeRequestHeader(responseType, id, handler), NO_BYTES));
   }
 
   /** Says hello: the node knows this peer from here on. */
@@ -291,8 +323,9 @@ export class WirePeer {
   }
 
   private onRequest(buffer: Uint8Array, at: number, length: number, payload: Uint8Array): void {
-    const { handler, id, responseType } = decodeRequestHeader(buffer, at, length);
-    this.requests.push({ handler, payload });
+    const { handler, id, responseType, headers } = decodeRequestHeader(buffer, at, length);
+    const seen: SeenRequest = { handler, payload, responseType, headers, id };
+    this.requests.push(seen);
     const lane = BATCH_HANDLERS.indexOf(handler);
     if (lane >= 0) {
       const batch = decodeBatch(lane, payload);
@@ -300,11 +333,28 @@ export class WirePeer {
       this.onBatch(batch);
       return;
     }
+    const service = this.services[handler];
+    if (service !== undefined) {
+      void this.serve(service, seen);
+      return;
+    }
     if (!this.answers || responseType !== RESPONSE_UNARY) return;
     const reply = (bytes: Uint8Array) =>
       void this.write(encodeFrame(FRAME_RESPONSE, encodeResponseHeader(id, true), bytes));
     if (handler === HANDLER_HELLO) void this.beforeHello.then(() => reply(encodeHandlerList(this.handlers)));
     else if (handler === HANDLER_ANCHOR_ATTACH) void this.answerAttach(payload, reply);
+  }
+
+  private async serve(service: PeerService, request: SeenRequest): Promise<void> {
+    const answer = await service(request.payload, request);
+    if (answer === undefined || request.responseType === RESPONSE_NONE) return;
+    const ok = typeof answer !== 'string';
+    const bytes = ok ? answer : utf8.encode(answer);
+    const [type, header] =
+      request.responseType === RESPONSE_UNARY
+        ? ([FRAME_RESPONSE, encodeResponseHeader(request.id, ok)] as const)
+        : ([FRAME_ACK, encodeAckHeader(request.id, ok)] as const);
+    await this.write(encodeFrame(type, header, bytes));
   }
 
   private async answerAttach(payload: Uint8Array, reply: (bytes: Uint8Array) => void): Promise<void> {
