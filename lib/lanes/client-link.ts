@@ -2,7 +2,6 @@
 // must hear: records, events, flags. It empties what it reads and never waits; what finds no room stands in bounded queues.
 
 import { VeloError } from '../errors.js';
-import type { DataKind } from '../messenger/data-store.js';
 import type { ClientRows, WorkerConduit } from '../plane/conduit.js';
 import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import { ENDING_NONE, RECEIVER_CANCEL, RECEIVER_STOP } from '../plane/rows.js';
@@ -28,6 +27,7 @@ import {
 } from './commands.js';
 import type { EgressStream } from './egress-stream.js';
 import type { IngressStream } from './ingress-stream.js';
+import type { LaneRendezvous } from './rendezvous.js';
 
 /** Of an `EV_FRAME` body, before the frame. */
 export const FRAME_HEAD_BYTES = 4;
@@ -36,16 +36,14 @@ const STAGED_HEAD_BYTES = 8;
 
 /** What the link asks of its lane. */
 export interface LinkLane {
+  /** Staged payloads, on the lane that messages ride. */
+  readonly rendezvous: LaneRendezvous | undefined;
   /** A kick position was reached: every batcher with staged records writes now. */
   kickAll(): void;
   peer(number: number, route: PeerRoute): void;
   open(link: ClientLink, row: number, command: OpenCommand): void;
   /** `dataId` names the staged payload of the frame; 0: it has none. */
   sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array, dataId: number): void;
-  /** Keeps a payload for others to pull. */
-  stage(link: ClientLink, id: number, bytes: Uint8Array, kind: DataKind): void;
-  /** The message of a staged payload is over. */
-  unstage(id: number): void;
   /** The stream's sender ended it: `ending` after everything it sent. */
   end(stream: EgressStream, ending: number): void;
   /** Drains of a slot's records were counted. */
@@ -241,13 +239,13 @@ export class ClientLink {
         this.sendFrame(tag, bytes, offset, length, readU32(bytes, offset + FRAME_HEAD_BYTES));
         return;
       case CMD_STAGE:
-        this.lane.stage(this, tag >>> 0, bytes, 'message');
+        this.lane.rendezvous?.stage(this, tag >>> 0, bytes, 'message');
         return;
       case CMD_REGISTER:
-        this.lane.stage(this, tag >>> 0, bytes, 'registered');
+        this.lane.rendezvous?.stage(this, tag >>> 0, bytes, 'registered');
         return;
       case CMD_UNSTAGE:
-        this.lane.unstage(tag >>> 0);
+        this.lane.rendezvous?.over(tag >>> 0);
         return;
       default:
         throw new VeloError('ERR_CONDUIT_BROKEN', `client sent a record of kind ${kind}`);

@@ -4,7 +4,6 @@
 
 import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
-import type { DataKind } from '../messenger/data-store.js';
 import type { Runnable } from '../mux/batcher-types.js';
 import { DrainVisits } from '../mux/drain-visits.js';
 import type { IngressTable } from '../mux/ingress-table.js';
@@ -55,12 +54,12 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   readonly pool: FramePool;
   readonly links: ClientLink[] = [];
   readonly laneMetrics: LaneMetrics;
+  /** Payloads are staged where messages ride, on lane 0. */
+  readonly rendezvous: LaneRendezvous | undefined;
 
   private readonly options: LaneOptions;
   private readonly node: NodeBlock;
   private readonly router: InboundRouter;
-  /** Staged payloads ride where messages do, on lane 0. */
-  private readonly rendezvous: LaneRendezvous | undefined;
   private readonly listener: Listener;
   private readonly sleepers: Sleeper[] = [];
   private readonly peers: (PeerLink | undefined)[] = [];
@@ -96,7 +95,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
     this.router = new InboundRouter(this, this.laneMetrics.drops);
-    if (options.lane === 0) this.rendezvous = this.makeRendezvous();
+    if (options.lane === 0)
+      this.rendezvous = new LaneRendezvous(this, this.router, options.rendezvous, this.laneMetrics.rendezvous);
     this.router.rendezvous = this.rendezvous;
     const { hooks } = this.router;
     this.listener = new Listener({
@@ -106,21 +106,6 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     });
     memory.conduits.forEach((buffer, thread) => {
       this.addLink(thread, new WorkerConduit(buffer, options.sizes), memory.rows[thread]!, boot, sameThread);
-    });
-  }
-
-  private makeRendezvous(): LaneRendezvous {
-    const { lane, rendezvous, workerHi, workerLo } = this.options;
-    return new LaneRendezvous(lane, {
-      ...rendezvous,
-      workerHi,
-      workerLo,
-      metrics: this.laneMetrics.rendezvous,
-      now: () => this.now(),
-      touched: () => this.touch(),
-      peerOf: (hi, lo) => this.router.peerOf(hi, lo),
-      reply: (envelope, plan) => this.router.reply(envelope, plan),
-      fail: (error) => this.fail(error),
     });
   }
 
@@ -270,7 +255,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     }
   }
 
-  private fail(error: unknown): void {
+  fail(error: unknown): void {
     if (this.closed) return;
     this.closed = true;
     this.fatal(error instanceof Error ? error : new Error(String(error)));
@@ -316,20 +301,12 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     else batcher.terminal(slot, DROPPED_BYTES);
   }
 
-  stage(link: ClientLink, id: number, bytes: Uint8Array, kind: DataKind): void {
-    this.rendezvous?.stage(link, id, bytes, kind);
-  }
-
-  unstage(id: number): void {
-    this.rendezvous?.over(id);
-  }
-
   sendFrame(link: ClientLink, token: number, peerNumber: number, bytes: Uint8Array, dataId: number): void {
     if (peerNumber === SELF_PEER) {
       this.rendezvous?.answerClient(link, token, bytes);
       return;
     }
-    const lost = dataId === 0 ? undefined : () => this.unstage(dataId);
+    const lost = dataId === 0 ? undefined : () => this.rendezvous?.over(dataId);
     const frame = new MessageFrame(link, token, bytes, () => this.touch(), lost);
     if (dataId !== 0) this.rendezvous?.announce(dataId, frame.slot, frame.generation);
     if (frame.awaitsAnswer) link.expectAnswer(frame.slot, frame.generation);

@@ -5,21 +5,37 @@ import { VeloError } from '../errors.js';
 import type { DataKind } from '../messenger/data-store.js';
 import type { ReplyPlan } from '../messenger/dispatch-plan.js';
 import type { InboundAnswer, InboundRefusal } from '../messenger/inbound-message.js';
+import type { RendezvousMetrics } from '../messenger/rendezvous-metrics.js';
 import type { RequestEnvelope } from '../wire/envelope.js';
 import type { ClientLink } from './client-link.js';
-import { DataOwner, type DataOwnerOptions } from './data-owner.js';
+import { DataOwner } from './data-owner.js';
+import type { RendezvousLimits } from './host.js';
 import { LaneCalls } from './lane-calls.js';
-import { StagedIntake, type StagedIntakeOptions } from './staged-intake.js';
+import { type RendezvousRouter, StagedIntake } from './staged-intake.js';
+
+/** What the rendezvous needs from its lane. */
+export interface RendezvousLane {
+  readonly lane: number;
+  readonly workerHi: number;
+  readonly workerLo: number;
+  now(): number;
+  /** Ends a turn soon, so that whoever must hear does. */
+  touch(): void;
+  /** An invariant is broken: the lane cannot go on. */
+  fail(error: unknown): void;
+}
 
 export class LaneRendezvous {
   private readonly owner: DataOwner;
   private readonly intake: StagedIntake;
   private readonly calls: LaneCalls;
 
-  constructor(lane: number, options: DataOwnerOptions & StagedIntakeOptions) {
-    this.owner = new DataOwner(options);
-    this.calls = new LaneCalls(lane, options.workerHi, options.workerLo);
-    this.intake = new StagedIntake(options, this.calls);
+  constructor(lane: RendezvousLane, router: RendezvousRouter, limits: RendezvousLimits, metrics: RendezvousMetrics) {
+    const { workerHi, workerLo } = lane;
+    const shared = { metrics, now: () => lane.now(), touched: () => lane.touch() };
+    this.calls = new LaneCalls(lane.lane, workerHi, workerLo);
+    this.owner = new DataOwner({ ...limits, ...shared, workerHi, workerLo });
+    this.intake = new StagedIntake({ ...limits, ...shared, fail: (error) => lane.fail(error) }, router, this.calls);
   }
 
   /** Staged requests of peers that came and were not handed to a client yet: a drain waits for them. */

@@ -5,7 +5,7 @@
 import { VeloError } from '../errors.js';
 import { planReply, type ReplyPlan } from '../messenger/dispatch-plan.js';
 import { type Claim, FifoBudget } from '../messenger/fifo-budget.js';
-import { endLease, type Pulled, type PullRpc, pull } from '../messenger/pull.js';
+import { endLease, type PullRpc, pull } from '../messenger/pull.js';
 import type { RendezvousMetrics } from '../messenger/rendezvous-metrics.js';
 import { u64High, u64Low } from '../wire/bytes.js';
 import type { RequestEnvelope } from '../wire/envelope.js';
@@ -34,19 +34,28 @@ export interface StagedIntakeOptions {
   readonly now: () => number;
   /** The lane must end a turn so that the client, or the peer, hears. */
   readonly touched: () => void;
-  readonly peerOf: (hi: number, lo: number) => PeerLink | undefined;
-  readonly reply: (envelope: RequestEnvelope, plan: ReplyPlan) => void;
   /** An invariant is broken: the lane cannot go on. */
   readonly fail: (error: unknown) => void;
 }
 
-interface StagedRequest {
-  readonly envelope: RequestEnvelope;
-  readonly header: Uint8Array;
+/** Who knows the peers. */
+export interface RendezvousRouter {
+  peerOf(hi: number, lo: number): PeerLink | undefined;
+  reply(envelope: RequestEnvelope, plan: ReplyPlan): void;
+}
+
+/** What is pulled, from whom, and the place it has among the pulls. */
+interface Fetch {
   readonly handle: DataHandle;
   readonly owner: PeerLink;
-  readonly link: ClientLink;
   readonly place: Claim;
+}
+
+/** A payload that came, behind what was to stand before it. */
+interface Fetched {
+  readonly bytes: Uint8Array;
+  /** Gives back its place and its share of the bytes. */
+  readonly end: () => void;
 }
 
 export class StagedIntake {
@@ -57,6 +66,7 @@ export class StagedIntake {
 
   constructor(
     private readonly options: StagedIntakeOptions,
+    private readonly router: RendezvousRouter,
     private readonly calls: LaneCalls,
   ) {
     const { maxPulls, pullBytesMax } = options;
@@ -77,23 +87,25 @@ export class StagedIntake {
     headerLength: number,
     link: ClientLink,
   ): void {
-    let request: StagedRequest;
+    let fetch: Fetch;
     try {
-      const handle = parseHandle(envelope.headers!.get(HEADER_RENDEZVOUS)!);
-      const owner = this.options.peerOf(u64High(handle.worker), u64Low(handle.worker));
-      if (owner === undefined)
-        throw new VeloError('ERR_UNKNOWN_PEER', `worker ${handle.worker}, which owns the payload, is not registered`);
       if (this.headerBytes + headerLength > MAX_WAITING_PULL_BYTES)
         throw new VeloError('ERR_LIMIT', `${this.headerBytes} bytes of staged requests already wait`);
-      const place = this.places.take(1);
-      const header = new Uint8Array(buffer.subarray(headerAt, headerAt + headerLength));
-      request = { envelope, header, handle, owner, link, place };
+      fetch = this.place(envelope);
     } catch (error) {
-      this.refuse(envelope, error, 0);
+      this.refuse(envelope, error);
       return;
     }
+    const head = new Uint8Array(FRAME_HEAD_BYTES + headerLength);
+    writeU32(head, 0, headerLength);
+    head.set(buffer.subarray(headerAt, headerAt + headerLength), FRAME_HEAD_BYTES);
     this.headerBytes += headerLength;
-    const done: Promise<void> = this.resolve(request)
+    const done: Promise<void> = this.fetch(fetch, head)
+      // Its share is kept until the client has room: until then no further payload takes its memory.
+      .then(
+        ({ bytes, end }) => link.giveFrame(FRAME_MESSAGE, bytes, end),
+        (error: unknown) => this.refuse(envelope, error),
+      )
       .catch(this.options.fail)
       .finally(() => {
         this.headerBytes -= headerLength;
@@ -103,55 +115,59 @@ export class StagedIntake {
     this.pulling.add(done);
   }
 
-  private async resolve({ envelope, header, handle, owner, link, place }: StagedRequest): Promise<void> {
-    const { now, metrics, stagedPayloadMax } = this.options;
+  /** Throws when the handle is none, nobody knows its owner, or too many wait already. */
+  private place({ headers }: RequestEnvelope): Fetch {
+    const handle = parseHandle(headers!.get(HEADER_RENDEZVOUS)!);
+    const owner = this.router.peerOf(u64High(handle.worker), u64Low(handle.worker));
+    if (owner === undefined)
+      throw new VeloError('ERR_UNKNOWN_PEER', `worker ${handle.worker}, which owns the payload, is not registered`);
+    return { handle, owner, place: this.places.take(1) };
+  }
+
+  /** Pulls a payload and releases it at its owner. It comes behind a copy of `head`, in memory of its own. */
+  private async fetch({ handle, owner, place }: Fetch, head: Uint8Array): Promise<Fetched> {
+    const { now, metrics, stagedPayloadMax, callTimeoutMs } = this.options;
+    const rpc = this.rpc(owner);
+    let bytes = head;
     let share: Claim | undefined;
-    let body = header;
     let timer: NodeJS.Timeout | undefined;
     const end = (): void => {
       share?.end();
       place.end();
     };
-    let started = now();
     try {
       await place.granted;
-      started = now();
-      const rpc = this.rpc(owner);
+      const started = now();
       const giveUp = new Promise<never>((_, reject) => {
-        const ms = PULL_TIMEOUTS * this.options.callTimeoutMs;
-        timer = setTimeout(() => reject(new VeloError('ERR_TIMEOUT', `payload did not come in ${ms} ms`)), ms);
+        const ms = PULL_TIMEOUTS * callTimeoutMs;
+        timer = setTimeout(() => reject(new VeloError('ERR_TIMEOUT', `the payload did not come in ${ms} ms`)), ms);
       });
       giveUp.catch(() => {});
-      const pulled: Pulled = await pull(rpc, {
-        handle,
-        maxBytes: stagedPayloadMax,
-        limitName: 'stagedPayloadMax',
-        refuse: 'release',
-        giveUp,
-        room: async (length) => {
-          share = this.bytes.take(length);
-          await share.granted;
-          body = frameBody(header, length);
-          return body.subarray(FRAME_HEAD_BYTES + header.length);
-        },
-      });
-      endLease(rpc, HANDLER_RV_RELEASE, handle, pulled.leaseId);
+      const room = async (length: number): Promise<Uint8Array> => {
+        share = this.bytes.take(length);
+        await share.granted;
+        bytes = behind(head, length);
+        return bytes.subarray(head.length);
+      };
+      const limits = { maxBytes: stagedPayloadMax, limitName: 'stagedPayloadMax', refuse: 'release' } as const;
+      const { leaseId } = await pull(rpc, { handle, ...limits, room, giveUp });
+      endLease(rpc, HANDLER_RV_RELEASE, handle, leaseId);
       metrics.record('get', true, (now() - started) / 1000);
-      metrics.bytes.get += pulled.bytes.length;
-      // Its share is kept until the client has room: until then no further payload takes its memory.
-      link.giveFrame(FRAME_MESSAGE, body, end);
+      metrics.bytes.get += bytes.length - head.length;
+      return { bytes, end };
     } catch (error) {
       end();
-      this.refuse(envelope, error, now() - started);
+      throw error;
     } finally {
       clearTimeout(timer);
     }
   }
 
-  private refuse(envelope: RequestEnvelope, error: unknown, ms: number): void {
-    this.options.metrics.record('get', false, ms / 1000);
+  private refuse(envelope: RequestEnvelope, error: unknown): void {
+    this.options.metrics.record('get', false, 0);
     const text = error instanceof Error ? error.message : String(error);
-    this.options.reply(envelope, planReply(envelope.responseType, undefined, envelope.handler, unresolved(text)));
+    const outcome = { kind: 'unresolved', text } as const;
+    this.router.reply(envelope, planReply(envelope.responseType, undefined, envelope.handler, outcome));
   }
 
   private rpc(owner: PeerLink): PullRpc {
@@ -178,10 +194,6 @@ export class StagedIntake {
   }
 }
 
-function unresolved(text: string) {
-  return { kind: 'unresolved', text } as const;
-}
-
 function parseHandle(text: string): DataHandle {
   try {
     return DataHandle.fromText(text);
@@ -190,15 +202,13 @@ function parseHandle(text: string): DataHandle {
   }
 }
 
-/** An `EV_FRAME` body with room for `length` bytes of payload. */
-function frameBody(header: Uint8Array, length: number): Uint8Array {
-  let body: Uint8Array;
+/** `head`, and room for `length` bytes behind it. */
+function behind(head: Uint8Array, length: number): Uint8Array {
   try {
-    body = new Uint8Array(FRAME_HEAD_BYTES + header.length + length);
+    const bytes = new Uint8Array(head.length + length);
+    bytes.set(head);
+    return bytes;
   } catch {
     throw new VeloError('ERR_LIMIT', `no memory for a payload of ${length} bytes`);
   }
-  writeU32(body, 0, header.length);
-  body.set(header, FRAME_HEAD_BYTES);
-  return body;
 }
