@@ -93,6 +93,7 @@ export class StagedIntake {
         throw new VeloError('ERR_LIMIT', `${this.headerBytes} bytes of staged requests already wait`);
       fetch = this.place(envelope);
     } catch (error) {
+      this.options.metrics.record('get', false, 0);
       this.refuse(envelope, error);
       return;
     }
@@ -131,13 +132,14 @@ export class StagedIntake {
     let bytes = head;
     let share: Claim | undefined;
     let timer: NodeJS.Timeout | undefined;
+    let started = now();
     const end = (): void => {
       share?.end();
       place.end();
     };
     try {
       await place.granted;
-      const started = now();
+      started = now();
       const giveUp = new Promise<never>((_, reject) => {
         const ms = PULL_TIMEOUTS * callTimeoutMs;
         timer = setTimeout(() => reject(new VeloError('ERR_TIMEOUT', `the payload did not come in ${ms} ms`)), ms);
@@ -157,6 +159,7 @@ export class StagedIntake {
       return { bytes, end };
     } catch (error) {
       end();
+      metrics.record('get', false, (now() - started) / 1000);
       throw error;
     } finally {
       clearTimeout(timer);
@@ -164,7 +167,6 @@ export class StagedIntake {
   }
 
   private refuse(envelope: RequestEnvelope, error: unknown): void {
-    this.options.metrics.record('get', false, 0);
     const text = error instanceof Error ? error.message : String(error);
     const outcome = { kind: 'unresolved', text } as const;
     this.router.reply(envelope, planReply(envelope.responseType, undefined, envelope.handler, outcome));
