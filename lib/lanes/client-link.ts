@@ -77,7 +77,8 @@ export class ClientLink {
   private eventBytes = 0;
   /** Pulled messages that wait for a busy client; whoever pulls bounds them, and pulls no further. */
   private readonly held: HeldFrame[] = [];
-  /** Bytes of messages in the parcel port since the ring was last seen empty. */
+  /** Messages in the parcel port that the client has not taken: where the mark of each ends in the ring, and its bytes. */
+  private readonly parcels: { position: number; length: number }[] = [];
   private parcelBytes = 0;
   /** Response slots of calls that are out, and the generation of each. */
   private readonly expected = new Map<number, number>();
@@ -284,7 +285,6 @@ export class ClientLink {
       if (at < 0) return false;
       if (owned) this.parcelsOut.give(source.buffer as ArrayBuffer);
       else this.parcelsOut.send(source, offset, length);
-      if (kind === EV_FRAME) this.parcelBytes += length;
       writeU32(this.mark, 0, length);
       this.conduit.memory.copyIn(at, this.mark, 0, PARCEL_MARK_BYTES);
     } else {
@@ -293,6 +293,10 @@ export class ClientLink {
       this.conduit.memory.copyIn(at, source, offset, length);
     }
     ring.commit();
+    if (kind === EV_FRAME && length > ring.maxInline) {
+      this.parcels.push({ position: ring.position, length });
+      this.parcelBytes += length;
+    }
     return true;
   }
 
@@ -354,9 +358,17 @@ export class ClientLink {
 
   /** What a busy client has not taken: messages that wait here, and parcels whose marks stand in the ring. One always fits. */
   private isFullOfMessages(length: number): boolean {
-    if (this.parcelBytes > 0 && this.conduit.ingress.isDrained()) this.parcelBytes = 0;
+    this.forgetTakenParcels();
     const waiting = this.eventBytes + this.parcelBytes;
     return waiting > 0 && waiting + length > this.messageQueueBytes;
+  }
+
+  private forgetTakenParcels(): void {
+    const { parcels } = this;
+    let taken = 0;
+    while (taken < parcels.length && this.conduit.ingress.isFreed(parcels[taken]!.position))
+      this.parcelBytes -= parcels[taken++]!.length;
+    if (taken > 0) parcels.splice(0, taken);
   }
 
   /** Moves what waited into the ring. True when nothing waits any more. */
@@ -403,6 +415,8 @@ export class ClientLink {
 
   /** Ends a turn: one publish and at most one ring, however many records it wrote. What waits asks for room, and looks again. */
   publish(): void {
+    // Each turn, though nobody asks: a position is good for so many bytes only.
+    if (this.parcels.length > 0) this.forgetTakenParcels();
     if (this.hasBacklog && !this.flushBacklog()) {
       this.conduit.ingress.wantRoom();
       this.flushBacklog();
