@@ -7,6 +7,8 @@
  * Callers: `ERR_INVALID_ARGUMENT` (the message names the field), `ERR_CLOSED`, `ERR_ABORTED`.
  * Discovery: `ERR_ALREADY_REGISTERED` (this instance, or another with its worker id), `ERR_BAD_DISCOVERY_FILE` (cannot be read as
  * one, or cannot be written; it is left as it is).
+ * Rendezvous: `ERR_UNKNOWN_DATA` (the owner has no such payload), `ERR_LEASE_USED` (a lease ends once), `ERR_PAYLOAD_TOO_LARGE`
+ * (the message names the size and the limit).
  * Streams: `ERR_CHANNEL_CLOSED` (the consumer cancelled, the slot was closed, the lane's epoch ended), `ERR_SENDER_ERROR`,
  * `ERR_SENDER_DROPPED`, `ERR_TRANSPORT`, `ERR_DESERIALIZATION`, `ERR_SERIALIZATION`.
  */
@@ -43,6 +45,10 @@ export type ErrorCode =
   // discovery
   | 'ERR_ALREADY_REGISTERED'
   | 'ERR_BAD_DISCOVERY_FILE'
+  // rendezvous
+  | 'ERR_UNKNOWN_DATA'
+  | 'ERR_LEASE_USED'
+  | 'ERR_PAYLOAD_TOO_LARGE'
   // attach
   | 'ERR_ANCHOR_NOT_FOUND'
   | 'ERR_ALREADY_ATTACHED'

@@ -2,6 +2,7 @@
 
 export type { AttachOptions } from './control/attach.js';
 export type { CallOptions, SendOptions } from './control/calls.js';
+export { type DataInfo, DataLease, type GetOptions } from './control/data-client.js';
 export type { Discovery, DiscoveryChanges, DiscoveryRegistration } from './control/discovery.js';
 export { FileDiscovery, type FileDiscoveryOptions } from './control/file-discovery.js';
 export type { AcceptPeer } from './control/hello-gate.js';
@@ -35,7 +36,7 @@ export {
   msgpackCodec,
   rawCodec,
 } from './wire/codec.js';
-export { type AnchorKind, type HandleJson, StreamAnchorHandle } from './wire/handle.js';
+export { type AnchorKind, DataHandle, type HandleJson, StreamAnchorHandle } from './wire/handle.js';
 export { parseJson, stringifyJson } from './wire/json.js';
 export { MESSENGER_MUX_KEY } from './wire/names.js';
 export { PeerInfo, type PeerInfoJson } from './wire/peer-info.js';

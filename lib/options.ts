@@ -63,6 +63,18 @@ export interface VeloOptions {
   acceptPeer?: AcceptPeer | undefined;
   /** Instance ids that may say hello; others are refused before `acceptPeer` is asked. Default: any. */
   allowPeers?: readonly string[] | undefined;
+  /** Bytes of payloads that this node keeps for others: staged messages, and registered data. Default 256 MiB. */
+  stagedBytesMax?: number | undefined;
+  /** Largest payload that this node pulls from a peer; a larger one is refused, unread. Default 64 MiB. */
+  stagedPayloadMax?: number | undefined;
+  /** Payloads of messages that are pulled at a time, 1 to 1,024. Default 16. */
+  maxPulls?: number | undefined;
+  /** Bytes of all payloads of messages being pulled, or pulled and not yet taken by the application. Default 256 MiB. */
+  pullBytesMax?: number | undefined;
+  /** A lease on data of this node that is not used for so many milliseconds holds it no longer. Default 60,000. */
+  leaseTtlMs?: number | undefined;
+  /** A staged message that nobody fetches for so many milliseconds is dropped. Default 120,000. */
+  stagedTtlMs?: number | undefined;
   /**
    * Under `auto`: milliseconds that a lane looks again after the last record before it parks, 0 to 100. Waking a parked lane costs
    * its client a system call per wake (about 11 µs), a lane that looks costs a core. Default 0.5 with four cores or more, else 0: with
@@ -99,6 +111,12 @@ export interface ResolvedOptions {
   requestBytes: number;
   acceptPeer: AcceptPeer | undefined;
   allowPeers: ReadonlySet<string> | undefined;
+  stagedBytesMax: number;
+  stagedPayloadMax: number;
+  maxPulls: number;
+  pullBytesMax: number;
+  leaseTtlMs: number;
+  stagedTtlMs: number;
   lookAgainMs: number;
   discovery: Discovery | undefined;
   registerDiscovered: boolean;
@@ -118,6 +136,7 @@ const MAX_LOOK_AGAIN_MS = 100;
 const SPARE_CORES = 4;
 const DEFAULT_MAX_STREAMS = 16_384;
 const DEFAULT_HEARTBEAT_MS = 5_000;
+const MAX_PULLS = 1_024;
 
 const KNOWN: ReadonlySet<string> = new Set([
   'host',
@@ -139,6 +158,12 @@ const KNOWN: ReadonlySet<string> = new Set([
   'requestBytes',
   'acceptPeer',
   'allowPeers',
+  'stagedBytesMax',
+  'stagedPayloadMax',
+  'maxPulls',
+  'pullBytesMax',
+  'leaseTtlMs',
+  'stagedTtlMs',
   'lookAgainMs',
   'discovery',
   'registerDiscovered',
@@ -183,6 +208,12 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     requestBytes: integer('requestBytes', options.requestBytes, DEFAULT_MAX_IN_FLIGHT_BYTES, 1, MAX_BYTES),
     acceptPeer: acceptPeer(options.acceptPeer),
     allowPeers: allowPeers(options.allowPeers),
+    stagedBytesMax: integer('stagedBytesMax', options.stagedBytesMax, 256 * MIB, 0, MAX_BYTES),
+    stagedPayloadMax: integer('stagedPayloadMax', options.stagedPayloadMax, 64 * MIB, 0, MAX_BYTES),
+    maxPulls: integer('maxPulls', options.maxPulls, 16, 1, MAX_PULLS),
+    pullBytesMax: integer('pullBytesMax', options.pullBytesMax, 256 * MIB, 1, MAX_BYTES),
+    leaseTtlMs: integer('leaseTtlMs', options.leaseTtlMs, 60_000, 1, MAX_TIME_MS),
+    stagedTtlMs: integer('stagedTtlMs', options.stagedTtlMs, 120_000, 1, MAX_TIME_MS),
     lookAgainMs: lookAgain(options.lookAgainMs),
     discovery: directory(options.discovery),
     registerDiscovered: options.registerDiscovered === true,

@@ -4,13 +4,16 @@ import { randomBytes } from 'node:crypto';
 import { AnchorRegistry } from './control/anchor-registry.js';
 import { Attacher, type AttachOptions } from './control/attach.js';
 import { type CallOptions, Calls, type SendOptions } from './control/calls.js';
+import { DataClient, type DataInfo, type DataLease, type GetOptions } from './control/data-client.js';
 import { HelloGate } from './control/hello-gate.js';
 import type { AskOptions } from './control/hellos.js';
 import { Membership } from './control/membership.js';
 import { Messenger } from './control/messenger.js';
+import { Outbox } from './control/outbox.js';
 import { ownAddress, ownEndpoints } from './control/own-address.js';
 import { type Peer, PeerBook, type PeerTarget, type Reach } from './control/peer-book.js';
 import { PeerFinder } from './control/peer-finder.js';
+import { Staging } from './control/staging.js';
 import { VeloError } from './errors.js';
 import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
 import { CMD_PEER, encodeText } from './lanes/commands.js';
@@ -30,7 +33,7 @@ import { StreamSender } from './streaming/stream-sender.js';
 import { u64High, u64Low } from './wire/bytes.js';
 import { type ItemCodec, msgpackCodec } from './wire/codec.js';
 import { senderErrorFrame } from './wire/frame.js';
-import type { StreamAnchorHandle } from './wire/handle.js';
+import type { DataHandle, StreamAnchorHandle } from './wire/handle.js';
 import { PeerInfo } from './wire/peer-info.js';
 import { generateInstanceId, workerIdOf } from './wire/worker-id.js';
 
@@ -110,6 +113,14 @@ export class Velo implements AsyncDisposable {
       connectionQueueBytes: resolved.connectionQueueBytes,
       connectTimeoutMs: resolved.connectTimeoutMs,
       messageQueueBytes: resolved.messageQueueBytes,
+      rendezvous: {
+        stagedPayloadMax: resolved.stagedPayloadMax,
+        maxPulls: resolved.maxPulls,
+        pullBytesMax: resolved.pullBytesMax,
+        leaseTtlMs: resolved.leaseTtlMs,
+        stagedTtlMs: resolved.stagedTtlMs,
+        callTimeoutMs: resolved.callTimeoutMs,
+      },
       lookAgainMs: resolved.mux.flushPolicy.kind === 'auto' ? resolved.lookAgainMs : 0,
     }));
     const host =
@@ -120,8 +131,9 @@ export class Velo implements AsyncDisposable {
     const endpoints = ownEndpoints(resolved.bindAddress, ports[0]!);
     const peerInfo = new PeerInfo(instanceId, ownAddress(endpoints, ports, resolved.udsPath));
     const reach = { local: endpoints, numaNode: resolved.numaNode, uds: resolved.udsPath !== undefined };
-    const parts = new NodeParts(resolved, host, peerInfo, reach, new ClientRows(rows, sizes));
-    const node = new Velo(resolved, host, new NodeBlock(nodeBlock), parts);
+    const block = new NodeBlock(nodeBlock);
+    const parts = new NodeParts(resolved, host, peerInfo, reach, new ClientRows(rows, sizes), block);
+    const node = new Velo(resolved, host, block, parts);
     try {
       await node.join();
     } catch (error) {
@@ -195,7 +207,10 @@ export class Velo implements AsyncDisposable {
     await this.open().messenger.waitForHandler(target, handler, options);
   }
 
-  /** Sends a message that nobody answers. Resolves once the connection took it. */
+  /**
+   * Sends a message that nobody answers. Resolves once the connection took it. A payload above 262,144 bytes is staged, here and in
+   * every call: the peer's lane fetches it from this node's lane, and it may then overtake or be overtaken by others.
+   */
   async send(target: PeerTarget, handler: string, payload?: Uint8Array, options?: SendOptions): Promise<void> {
     await this.open().messenger.send(target, handler, payload, options);
   }
@@ -207,8 +222,8 @@ export class Velo implements AsyncDisposable {
 
   /**
    * Calls a peer's handler: bytes in, bytes out. Rejects with `ERR_UNKNOWN_PEER`, `ERR_UNKNOWN_HANDLER`, `ERR_HANDLER_FAILED`,
-   * `ERR_TIMEOUT`, `ERR_ABORTED`, `ERR_CONNECT_FAILED`, `ERR_CONNECTION_CLOSED`, `ERR_PEER_SHUTTING_DOWN`, `ERR_FRAME_TOO_LARGE`,
-   * `ERR_LIMIT`, `ERR_RESPONSE_SLOTS_EXHAUSTED`, `ERR_LANE_DIED`, `ERR_CLOSED`.
+   * `ERR_TIMEOUT`, `ERR_ABORTED`, `ERR_CONNECT_FAILED`, `ERR_CONNECTION_CLOSED`, `ERR_PEER_SHUTTING_DOWN`,
+   * `ERR_PAYLOAD_TOO_LARGE` (above `stagedBytesMax`), `ERR_LIMIT` (`stagedBytesMax` are staged already), `ERR_RESPONSE_SLOTS_EXHAUSTED`, `ERR_LANE_DIED`, `ERR_CLOSED`.
    */
   async unary(target: PeerTarget, handler: string, payload?: Uint8Array, options?: CallOptions): Promise<Uint8Array> {
     return await this.open().messenger.unary(target, handler, payload, options);
@@ -222,6 +237,41 @@ export class Velo implements AsyncDisposable {
     options?: CallOptions,
   ): Promise<R> {
     return await this.open().messenger.typedUnary<R>(target, handler, value, options);
+  }
+
+  // -- data by handle
+
+  /**
+   * Offers a copy of `bytes` to whoever has the handle. It stays, with one reference, until that reference is released
+   * (`releaseData`, or a lease's `release`), or the node closes.
+   *
+   * @throws VeloError `ERR_PAYLOAD_TOO_LARGE`, `ERR_LIMIT` when `stagedBytesMax` is reached, `ERR_LANE_DIED`, `ERR_CLOSED`.
+   */
+  registerData(bytes: Uint8Array): DataHandle {
+    return this.open().data.register(bytes);
+  }
+
+  /**
+   * Fetches data from its owner, which may be this node. Rejects with `ERR_UNKNOWN_DATA`, `ERR_PAYLOAD_TOO_LARGE`, `ERR_ABORTED`,
+   * `ERR_TIMEOUT`, `ERR_UNKNOWN_PEER`, and what a call rejects with; then no lease is held.
+   */
+  async get(handle: DataHandle, options?: GetOptions): Promise<DataLease> {
+    return await this.open().data.get(handle, options);
+  }
+
+  /** Asks the owner for length and references. Rejects with `ERR_UNKNOWN_DATA` and what a call rejects with. */
+  async metadata(handle: DataHandle, options?: CallOptions): Promise<DataInfo> {
+    return await this.open().data.metadata(handle, options);
+  }
+
+  /** Adds a reference; resolves when the owner has counted it. Rejects as `metadata` does. */
+  async refHandle(handle: DataHandle, options?: CallOptions): Promise<void> {
+    await this.open().data.ref(handle, options);
+  }
+
+  /** Gives up a reference without fetching the data: the first one, or one that `refHandle` added. Rejects as `metadata` does. */
+  async releaseData(handle: DataHandle, options?: CallOptions): Promise<void> {
+    await this.open().data.release(handle, options);
   }
 
   // -- streams
@@ -322,9 +372,12 @@ class NodeParts {
   readonly plane: ClientPlane;
   readonly peers: PeerBook;
   readonly finder: PeerFinder;
+  readonly staging: Staging;
+  readonly outbox: Outbox;
   readonly calls: Calls;
   readonly gate: HelloGate;
   readonly messenger: Messenger;
+  readonly data: DataClient;
   readonly registry: AnchorRegistry;
   readonly attacher: Attacher;
 
@@ -334,6 +387,7 @@ class NodeParts {
     readonly peerInfo: PeerInfo,
     reach: Reach,
     rows: ClientRows,
+    node: NodeBlock,
   ) {
     const { workerId } = peerInfo;
     const hi = u64High(workerId);
@@ -343,18 +397,33 @@ class NodeParts {
       hello: (frame, headerLength, socket, token) => this.messenger.hello(frame, headerLength, socket, token),
       admitted: (token, error) => this.calls.admitted(token, error),
       frameFailed: (type, responseId, error) => this.messenger.frameFailed(type, responseId, error),
+      unstaged: (id) => this.staging.gone(id),
       laneDied: (lane, error) => {
-        // Messages ride lane 0: without it no answer can come.
-        if (lane === 0) this.calls.failAll(error);
+        // Messages ride lane 0: without it no answer can come, and what it staged is gone.
+        if (lane !== 0) return;
+        this.staging.failAll(error);
+        this.calls.failAll(error);
       },
     };
     const deferred = options.mux.flushPolicy.kind === 'manual';
     this.plane = new ClientPlane(rows, host.links, events, options.maxStreams, deferred);
     this.peers = new PeerBook(peerInfo, reach, (peer) => this.announce(peer));
     this.finder = new PeerFinder(this.peers, options.discovery);
-    this.calls = new Calls(this.plane, hi, lo, options.callTimeoutMs);
+    this.staging = new Staging(this.plane, node, workerId, options.stagedBytesMax);
+    this.outbox = new Outbox(this.plane, hi, lo, this.staging);
+    this.calls = new Calls(this.outbox, options.callTimeoutMs);
     this.gate = new HelloGate(this.peers, options.acceptPeer, options.allowPeers);
-    this.messenger = new Messenger(this.calls, this.peers, this.finder, this.gate, peerInfo, options.requestBytes);
+    this.messenger = new Messenger(
+      this.calls,
+      this.outbox,
+      this.peers,
+      this.finder,
+      this.gate,
+      peerInfo,
+      options.requestBytes,
+    );
+    const { calls, messenger, peers, staging } = this;
+    this.data = new DataClient(peerInfo, staging, peers, messenger, calls, options.stagedPayloadMax);
     const terms = {
       initialCredit: options.mux.initialCredit,
       slotByteBudget: options.mux.slotByteBudget,
@@ -391,6 +460,7 @@ class NodeParts {
     this.registry.cancelAll();
     this.plane.flush();
     await host.close(timeoutMs);
+    this.staging.failAll(closed);
     this.calls.failAll(closed);
     this.plane.endAll(closed);
     this.plane.stop();

@@ -1,25 +1,18 @@
-// Messages of this thread to peers, and the calls among them that wait for an answer. It builds frames, hands them to lane 0,
-// and ends every call: by its answer, by its own timeout, by an abort, or by an error with a code.
+// Messages of this thread to peers, and the calls among them that wait for an answer. It hands them over, and ends every call: by
+// its answer, by its own timeout, by an abort, or by an error with a code.
 
 import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
-import type { ClientPlane } from '../lanes/client-plane.js';
-import { CMD_FRAME, CMD_HELLO_ANSWER, writeU32 } from '../lanes/commands.js';
 import { SHUTTING_DOWN_TEXT, unknownHandlerText } from '../messenger/dispatch-plan.js';
+import type { Claim } from '../messenger/fifo-budget.js';
 import type { InboundAnswer, InboundRefusal } from '../messenger/inbound-message.js';
 import { decodeErrorText } from '../messenger/replies.js';
 import { type ResponseSlot, ResponseTable } from '../messenger/response-table.js';
-import { RESPONSE_NONE, requestHeaderLength, writeRequestHeader } from '../wire/envelope.js';
-import { encodeHeaderMap } from '../wire/header-map.js';
+import { RESPONSE_NONE } from '../wire/envelope.js';
 import { type ResponseId, readResponseId } from '../wire/response-id.js';
-import { FRAME_MESSAGE, MAX_FRAME_BODY, PREAMBLE_LEN, writePreamble } from '../wire/transport-frame.js';
-import { encodeUtf8 } from '../wire/utf8.js';
+import type { Outbox } from './outbox.js';
 import type { Peer } from './peer-book.js';
 
-/** Frames of the messenger ride lane 0. */
-const MESSENGER_LANE = 0;
-const PEER_BYTES = 4;
-const NO_BYTES = new Uint8Array(0);
 /** A timer takes no more. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
@@ -29,9 +22,10 @@ export interface SendOptions {
   /** Gives up waiting; what was sent is not withdrawn. */
   signal?: AbortSignal | undefined;
   /**
-   * With all 65,535 response slots taken: wait for one, in order, instead of failing with `ERR_RESPONSE_SLOTS_EXHAUSTED`.
-   * Default false. At most 4,096 may wait (`ERR_LIMIT`), within the timeout of the call (of a `send`: the node's
-   * `callTimeoutMs`). The payload is read when the slot is there.
+   * Waits, in order, where the message would fail: with `ERR_RESPONSE_SLOTS_EXHAUSTED` because all 65,535 response slots are
+   * taken, or with `ERR_LIMIT` because a payload above 262,144 bytes finds no room under `stagedBytesMax`. Default false. At
+   * most 4,096 may wait for either (`ERR_LIMIT`), within the timeout of the call (of a `send`: the node's `callTimeoutMs`).
+   * The payload is read when there is room.
    */
   awaitCapacity?: boolean | undefined;
 }
@@ -50,6 +44,8 @@ interface PendingCall {
   unlisten: () => void;
   /** It has resolved or rejected. */
   ended: boolean;
+  /** Id of the staged payload; 0: it travels in the frame. */
+  staged: number;
 }
 
 interface PendingAdmission {
@@ -63,9 +59,7 @@ export class Calls {
   private nextToken = 1;
 
   constructor(
-    private readonly plane: ClientPlane,
-    private readonly workerHi: number,
-    private readonly workerLo: number,
+    private readonly outbox: Outbox,
     private readonly timeoutMs: number,
   ) {}
 
@@ -83,7 +77,7 @@ export class Calls {
   /**
    * Sends a request and resolves with its answer's payload. Rejects with `ERR_TIMEOUT`, `ERR_ABORTED`, `ERR_UNKNOWN_HANDLER`,
    * `ERR_HANDLER_FAILED` (the peer's text), `ERR_PEER_SHUTTING_DOWN`, `ERR_CONNECT_FAILED`, `ERR_CONNECTION_CLOSED`,
-   * `ERR_FRAME_TOO_LARGE`, `ERR_RESPONSE_SLOTS_EXHAUSTED` or `ERR_LANE_DIED`.
+   * `ERR_PAYLOAD_TOO_LARGE`, `ERR_LIMIT`, `ERR_RESPONSE_SLOTS_EXHAUSTED` or `ERR_LANE_DIED`.
    */
   call(
     peer: Peer,
@@ -92,19 +86,26 @@ export class Calls {
     payload: Uint8Array,
     options: CallOptions = {},
   ): Promise<Uint8Array> {
-    const { signal, timeoutMs = this.timeoutMs } = options;
+    if (options.awaitCapacity && this.outbox.staging.isFullFor(payload.length))
+      return this.whenRoom(peer, handler, payload, options, (left, share) =>
+        this.callNow(peer, handler, responseType, payload, left, share),
+      );
+    return this.callNow(peer, handler, responseType, payload, options, undefined);
+  }
+
+  private callNow(
+    peer: Peer,
+    handler: string,
+    responseType: number,
+    payload: Uint8Array,
+    options: CallOptions,
+    share: Claim | undefined,
+  ): Promise<Uint8Array> {
+    const { signal, timeoutMs = this.timeoutMs, headers } = options;
     if (signal?.aborted) return Promise.reject(aborted(handler, signal));
     if (!(timeoutMs >= 0 && timeoutMs <= MAX_TIMEOUT_MS)) return Promise.reject(badTimeout(timeoutMs));
     return new Promise((resolve, reject) => {
-      const call: PendingCall = {
-        peer,
-        handler,
-        resolve,
-        reject,
-        timer: undefined,
-        unlisten: () => {},
-        ended: false,
-      };
+      const call: PendingCall = { ...nobody(peer, handler), resolve, reject };
       let slot: ResponseSlot | undefined;
       let waiting: AbortController | undefined;
       const end = (error: unknown) => {
@@ -112,12 +113,13 @@ export class Calls {
         if (slot === undefined) waiting?.abort();
         else this.table.complete(slot.slot, slot.generation);
         this.settled(call);
+        this.outbox.staging.drop(call.staged);
         reject(error);
       };
       const post = (given: ResponseSlot) => {
         slot = given;
         try {
-          this.post(peer, 0, this.frame(given, handler, responseType, payload, options.headers));
+          call.staged = this.outbox.submit(0, { peer, slot, handler, responseType, payload, headers }, share);
         } catch (error) {
           end(error);
         }
@@ -179,8 +181,41 @@ export class Calls {
     return { ...options, timeoutMs: Math.max(0, timeoutMs - (performance.now() - started)) };
   }
 
+  /** Waits for a share of the bytes that may be staged, and then sends with what is left of the options. */
+  private async whenRoom<R>(
+    peer: Peer,
+    handler: string,
+    payload: Uint8Array,
+    options: CallOptions,
+    send: (left: CallOptions, share: Claim) => Promise<R>,
+  ): Promise<R> {
+    const share = this.outbox.staging.claim(payload.length);
+    try {
+      const left = await this.prepare(peer.info.instanceId, handler, options, () => share.granted);
+      return await send(left, share);
+    } catch (error) {
+      // Without effect once a payload is staged under it: then it ends when that payload goes.
+      this.outbox.staging.giveUp(share);
+      throw error;
+    }
+  }
+
   /** Sends a message that nobody answers. Resolves when the connection admitted it, which says nothing about the peer. */
-  async fire(peer: Peer, handler: string, payload: Uint8Array, options: SendOptions = {}): Promise<void> {
+  fire(peer: Peer, handler: string, payload: Uint8Array, options: SendOptions = {}): Promise<void> {
+    if (options.awaitCapacity && this.outbox.staging.isFullFor(payload.length))
+      return this.whenRoom(peer, handler, payload, options, (left, share) =>
+        this.fireWithSlot(peer, handler, payload, left, share),
+      );
+    return this.fireWithSlot(peer, handler, payload, options, undefined);
+  }
+
+  private async fireWithSlot(
+    peer: Peer,
+    handler: string,
+    payload: Uint8Array,
+    options: SendOptions,
+    share: Claim | undefined,
+  ): Promise<void> {
     let slot: ResponseSlot | undefined;
     if (options.awaitCapacity && this.table.isFull) {
       await this.prepare(peer.info.instanceId, handler, options, async (givenUp) => {
@@ -189,7 +224,7 @@ export class Calls {
         this.table.complete(slot.slot, slot.generation);
       });
     }
-    await this.admission(peer, handler, payload, options, slot);
+    await this.admission(peer, handler, payload, options, slot, share);
   }
 
   private admission(
@@ -198,14 +233,18 @@ export class Calls {
     payload: Uint8Array,
     options: SendOptions,
     given: ResponseSlot | undefined,
+    share: Claim | undefined,
   ): Promise<void> {
     const { signal } = options;
     if (signal?.aborted) return Promise.reject(aborted(handler, signal));
     return new Promise((resolve, reject) => {
       const token = this.nextToken;
       this.nextToken = (this.nextToken + 1) >>> 0 || 1;
+      let staged = 0;
       const onAbort = () => {
-        if (this.admissions.delete(token)) reject(aborted(handler, signal!));
+        if (!this.admissions.delete(token)) return;
+        this.outbox.staging.drop(staged);
+        reject(aborted(handler, signal!));
       };
       const unlisten = () => signal?.removeEventListener('abort', onAbort);
       this.admissions.set(token, {
@@ -220,7 +259,9 @@ export class Calls {
       });
       try {
         const slot = given ?? this.table.issue(nobody(peer, handler));
-        this.post(peer, token, this.frame(slot, handler, RESPONSE_NONE, payload, options.headers));
+        const { headers } = options;
+        const request = { peer, slot, handler, responseType: RESPONSE_NONE, payload, headers };
+        staged = this.outbox.submit(token, request, share);
       } catch (error) {
         this.admissions.delete(token);
         reject(error);
@@ -233,53 +274,7 @@ export class Calls {
   /** Sends a message and looks no further: for signals whose loss somebody else notices. */
   signal(peer: Peer, handler: string, payload: Uint8Array): void {
     const slot = this.table.issue(nobody(peer, handler));
-    this.post(peer, 0, this.frame(slot, handler, RESPONSE_NONE, payload, undefined));
-  }
-
-  /** Answers a hello on the socket it came in on; without a frame, lets its lane forget that socket. */
-  answerHello(lane: number, token: number, frame: Uint8Array | undefined): void {
-    try {
-      this.plane.port(lane).command(CMD_HELLO_ANSWER, token, frame ?? NO_BYTES);
-    } catch (error) {
-      // The lane is gone, and the socket with it; or it is so far behind that whoever asked has given up.
-      if (!VeloError.is(error)) throw error;
-    }
-  }
-
-  /** Sends a finished frame (an answer) to a peer. */
-  sendFrame(peer: Peer, frame: Uint8Array): void {
-    const body = new Uint8Array(PEER_BYTES + frame.length);
-    body.set(frame, PEER_BYTES);
-    this.post(peer, 0, body);
-  }
-
-  /** A `CMD_FRAME` body with room for the peer number. */
-  private frame(
-    slot: ResponseSlot,
-    handler: string,
-    responseType: number,
-    payload: Uint8Array,
-    headers: Readonly<Record<string, string>> | undefined,
-  ): Uint8Array {
-    const name = encodeUtf8(handler);
-    const map = headers === undefined ? NO_BYTES : encodeHeaderMap(Object.entries(headers));
-    const headerLength = requestHeaderLength(name.length, map.length);
-    if (headerLength + payload.length > MAX_FRAME_BODY)
-      throw new VeloError(
-        'ERR_FRAME_TOO_LARGE',
-        `message of ${payload.length} bytes to '${handler}' does not fit one frame of ${MAX_FRAME_BODY}`,
-      );
-    const body = new Uint8Array(PEER_BYTES + PREAMBLE_LEN + headerLength + payload.length);
-    writePreamble(body, PEER_BYTES, FRAME_MESSAGE, headerLength, payload.length);
-    const at = PEER_BYTES + PREAMBLE_LEN;
-    writeRequestHeader(body, at, responseType, this.workerHi, this.workerLo, slot.slot, slot.generation, name, map);
-    body.set(payload, at + headerLength);
-    return body;
-  }
-
-  private post(peer: Peer, token: number, body: Uint8Array): void {
-    writeU32(body, 0, peer.number);
-    this.plane.port(MESSENGER_LANE).command(CMD_FRAME, token, body);
+    this.outbox.submit(0, { peer, slot, handler, responseType: RESPONSE_NONE, payload, headers: undefined }, undefined);
   }
 
   // -- what comes back
@@ -340,7 +335,8 @@ export class Calls {
 /** The entry of a message that nobody answers. */
 function nobody(peer: Peer, handler: string): PendingCall {
   const nothing = () => {};
-  return { peer, handler, resolve: nothing, reject: nothing, timer: undefined, unlisten: nothing, ended: false };
+  const ends = { resolve: nothing, reject: nothing, unlisten: nothing };
+  return { peer, handler, ...ends, timer: undefined, ended: false, staged: 0 };
 }
 
 function aborted(handler: string, signal: AbortSignal): VeloError {

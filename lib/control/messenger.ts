@@ -20,23 +20,29 @@ import {
   HANDLER_LIST,
   HANDLER_STREAM_CANCEL,
   HANDLER_STREAM_STOP,
-  HEADER_RENDEZVOUS,
   isSystemHandler,
+  RENDEZVOUS_HANDLERS,
 } from '../wire/names.js';
 import { PeerInfo } from '../wire/peer-info.js';
 import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import type { CallOptions, Calls, SendOptions } from './calls.js';
 import type { HelloGate } from './hello-gate.js';
 import { type AskOptions, Hellos, serves } from './hellos.js';
+import type { Outbox } from './outbox.js';
 import type { Peer, PeerBook, PeerTarget } from './peer-book.js';
 import type { PeerFinder } from './peer-finder.js';
 
 const NO_BYTES = new Uint8Array(0);
 
 /** Handlers that lanes serve themselves; a peer must find them in the list. */
-const LANE_HANDLERS: readonly string[] = [...BATCH_HANDLERS, HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP];
+const LANE_HANDLERS: readonly string[] = [
+  ...BATCH_HANDLERS,
+  HANDLER_STREAM_CANCEL,
+  HANDLER_STREAM_STOP,
+  ...RENDEZVOUS_HANDLERS,
+];
 
-export class Messenger implements Omit<MessageEvents, 'laneDied'> {
+export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged'> {
   readonly handlers: HandlerTable;
   /** Answers to workers that nobody registered here. */
   repliesToNobody = 0;
@@ -46,6 +52,7 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
 
   constructor(
     private readonly calls: Calls,
+    private readonly outbox: Outbox,
     private readonly peers: PeerBook,
     private readonly finder: PeerFinder,
     private readonly gate: HelloGate,
@@ -117,12 +124,8 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
       if (answer === undefined) return;
       const peer = this.peers.worker(u64From(id.workerHi, id.workerLo));
       if (peer === undefined) this.repliesToNobody += 1;
-      else this.calls.sendFrame(peer, answer);
+      else this.outbox.sendFrame(peer, answer);
     };
-    if (envelope.headers?.has(HEADER_RENDEZVOUS)) {
-      if (envelope.responseType !== 0) reply({ reply: 'nack', text: 'Rendezvous resolver not configured on receiver' });
-      return;
-    }
     // The frame is this message's alone: what the application gets shares memory with nothing of ours.
     const payload = frame.subarray(payloadOffset, payloadOffset + payloadLength);
     this.handlers.dispatch(envelope, payload, reply);
@@ -144,11 +147,11 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
       const answer = encodeReply(plan, id, frame.subarray(envelope.mapOffset, envelope.mapOffset + envelope.mapLength));
       const taken = plan.reply === 'response' || plan.reply === 'ack';
       const peer = taken ? this.peers.worker(u64From(id.workerHi, id.workerLo)) : undefined;
-      if (peer !== undefined && answer !== undefined) this.calls.sendFrame(peer, answer);
-      this.calls.answerHello(socket.lane, token, peer === undefined ? answer : undefined);
+      if (peer !== undefined && answer !== undefined) this.outbox.sendFrame(peer, answer);
+      this.outbox.answerHello(socket.lane, token, peer === undefined ? answer : undefined);
     };
     const answer = unaryHandler((payload) => this.onHello(payload, socket));
-    if (envelope.responseType === RESPONSE_NONE) this.calls.answerHello(socket.lane, token, undefined);
+    if (envelope.responseType === RESPONSE_NONE) this.outbox.answerHello(socket.lane, token, undefined);
     this.handlers.dispatch(envelope, frame.subarray(payloadOffset), reply, answer);
   }
 

@@ -11,6 +11,10 @@ import {
   CMD_HELLO_ANSWER,
   CMD_OPEN,
   CMD_PEER,
+  CMD_REGISTER,
+  CMD_STAGE,
+  CMD_STAGED_FRAME,
+  CMD_UNSTAGE,
   decodeOpen,
   decodeText,
   EV_FRAME,
@@ -27,16 +31,23 @@ import {
 } from './commands.js';
 import type { EgressStream } from './egress-stream.js';
 import type { IngressStream } from './ingress-stream.js';
+import type { LaneRendezvous } from './rendezvous.js';
 
-const FRAME_HEAD_BYTES = 4;
+/** Of an `EV_FRAME` body, before the frame. */
+export const FRAME_HEAD_BYTES = 4;
+/** Of a `CMD_STAGED_FRAME` body, before the frame. */
+const STAGED_HEAD_BYTES = 8;
 
 /** What the link asks of its lane. */
 export interface LinkLane {
+  /** Staged payloads, on the lane that messages ride. */
+  readonly rendezvous: LaneRendezvous | undefined;
   /** A kick position was reached: every batcher with staged records writes now. */
   kickAll(): void;
   peer(number: number, route: PeerRoute): void;
   open(link: ClientLink, row: number, command: OpenCommand): void;
-  sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array): void;
+  /** `dataId` names the staged payload of the frame; 0: it has none. */
+  sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array, dataId: number): void;
   /** Answers a hello on the socket it came in on; without bytes, forgets that socket. */
   answerHello(token: number, frame: Uint8Array): void;
   /** The stream's sender ended it: `ending` after everything it sent. */
@@ -53,6 +64,14 @@ interface WaitingEvent {
   kind: number;
   tag: number;
   body: Uint8Array;
+  /** The memory was made for the hand-over: it goes without a copy. */
+  owned: boolean;
+}
+
+interface HeldFrame {
+  type: number;
+  body: Uint8Array;
+  taken: () => void;
 }
 
 export class ClientLink {
@@ -62,7 +81,10 @@ export class ClientLink {
   private backlogged: IngressStream[] = [];
   private readonly events: WaitingEvent[] = [];
   private eventBytes = 0;
-  /** Bytes of messages in the parcel port since the ring was last seen empty. */
+  /** Pulled messages that wait for a busy client; whoever pulls bounds them, and pulls no further. */
+  private readonly held: HeldFrame[] = [];
+  /** Messages in the parcel port that the client has not taken: where the mark of each ends in the ring, and its bytes. */
+  private readonly parcels: { position: number; length: number }[] = [];
   private parcelBytes = 0;
   /** Response slots of calls that are out, and the generation of each. */
   private readonly expected = new Map<number, number>();
@@ -218,7 +240,19 @@ export class ClientLink {
         this.lane.peer(tag, JSON.parse(decodeText(bytes, offset, length)) as PeerRoute);
         return;
       case CMD_FRAME:
-        this.lane.sendFrame(this, tag, readU32(bytes, offset), bytes.slice(offset + FRAME_HEAD_BYTES, offset + length));
+        this.sendFrame(tag, bytes, offset, length, 0);
+        return;
+      case CMD_STAGED_FRAME:
+        this.sendFrame(tag, bytes, offset, length, readU32(bytes, offset + FRAME_HEAD_BYTES));
+        return;
+      case CMD_STAGE:
+        this.lane.rendezvous?.stage(this, tag >>> 0, bytes, 'message');
+        return;
+      case CMD_REGISTER:
+        this.lane.rendezvous?.stage(this, tag >>> 0, bytes, 'registered');
+        return;
+      case CMD_UNSTAGE:
+        this.lane.rendezvous?.over(tag >>> 0);
         return;
       case CMD_HELLO_ANSWER:
         this.lane.answerHello(tag, bytes.slice(offset, offset + length));
@@ -226,6 +260,11 @@ export class ClientLink {
       default:
         throw new VeloError('ERR_CONDUIT_BROKEN', `client sent a record of kind ${kind}`);
     }
+  }
+
+  private sendFrame(token: number, bytes: Uint8Array, offset: number, length: number, dataId: number): void {
+    const start = offset + (dataId === 0 ? FRAME_HEAD_BYTES : STAGED_HEAD_BYTES);
+    this.lane.sendFrame(this, token, readU32(bytes, offset), bytes.slice(start, offset + length), dataId);
   }
 
   /** True when the client published, kicked, ended or drained something this end has not taken. */
@@ -237,7 +276,7 @@ export class ClientLink {
 
   /** Something waits here for room in the ring. */
   private get hasBacklog(): boolean {
-    return this.backlogged.length > 0 || this.events.length > 0;
+    return this.backlogged.length > 0 || this.events.length > 0 || this.held.length > 0;
   }
 
   /** The client freed room since this end asked for it: the look between parking and waiting. */
@@ -248,13 +287,13 @@ export class ClientLink {
   // ---- lane → client
 
   /** Writes one record. False when the ring has no room; then nothing was written. */
-  writeRecord(kind: number, tag: number, source: Uint8Array, offset: number, length: number): boolean {
+  writeRecord(kind: number, tag: number, source: Uint8Array, offset: number, length: number, owned = false): boolean {
     const ring = this.conduit.ingress;
     if (length > ring.maxInline) {
       const at = ring.reserve(kind | PARCEL, tag, PARCEL_MARK_BYTES);
       if (at < 0) return false;
-      this.parcelsOut.send(source, offset, length);
-      if (kind === EV_FRAME || kind === EV_HELLO) this.parcelBytes += length;
+      if (owned) this.parcelsOut.give(source.buffer as ArrayBuffer);
+      else this.parcelsOut.send(source, offset, length);
       writeU32(this.mark, 0, length);
       this.conduit.memory.copyIn(at, this.mark, 0, PARCEL_MARK_BYTES);
     } else {
@@ -263,6 +302,10 @@ export class ClientLink {
       this.conduit.memory.copyIn(at, source, offset, length);
     }
     ring.commit();
+    if ((kind === EV_FRAME || kind === EV_HELLO) && length > ring.maxInline) {
+      this.parcels.push({ position: ring.position, length });
+      this.parcelBytes += length;
+    }
     return true;
   }
 
@@ -274,10 +317,29 @@ export class ClientLink {
   }
 
   /** An event that must reach the client: its number is bounded by what the client itself has in flight. */
-  event(kind: number, tag: number, body: Uint8Array): void {
-    if (this.events.length === 0 && this.writeRecord(kind, tag, body, 0, body.length)) return;
-    this.events.push({ kind, tag, body });
-    this.eventBytes += body.length;
+  event(kind: number, tag: number, body: Uint8Array, owned = false): void {
+    const { length } = body;
+    if (this.events.length === 0 && this.writeRecord(kind, tag, body, 0, length, owned)) return;
+    this.events.push({ kind, tag, body, owned });
+    this.eventBytes += length;
+  }
+
+  /**
+   * A frame that this lane pulled for the client: `body` is a whole `EV_FRAME` body in memory of its own, which goes without a copy.
+   * It waits while the client is busy, where `frame` would refuse; `taken` is called when it waits no longer.
+   */
+  giveFrame(type: number, body: Uint8Array, taken: () => void): void {
+    this.held.push({ type, body, taken });
+    this.flushHeld();
+  }
+
+  private flushHeld(): void {
+    for (let next = this.held[0]; next !== undefined; next = this.held[0]) {
+      if (this.isFullOfMessages(next.body.length)) return;
+      this.held.shift();
+      this.event(EV_FRAME, next.type, next.body, true);
+      next.taken();
+    }
   }
 
   /**
@@ -312,9 +374,17 @@ export class ClientLink {
 
   /** What a busy client has not taken: messages that wait here, and parcels whose marks stand in the ring. One always fits. */
   private isFullOfMessages(length: number): boolean {
-    if (this.parcelBytes > 0 && this.conduit.ingress.isDrained()) this.parcelBytes = 0;
+    this.forgetTakenParcels();
     const waiting = this.eventBytes + this.parcelBytes;
     return waiting > 0 && waiting + length > this.messageQueueBytes;
+  }
+
+  private forgetTakenParcels(): void {
+    const { parcels } = this;
+    let taken = 0;
+    while (taken < parcels.length && this.conduit.ingress.isFreed(parcels[taken]!.position))
+      this.parcelBytes -= parcels[taken++]!.length;
+    if (taken > 0) parcels.splice(0, taken);
   }
 
   /** Moves what waited into the ring. True when nothing waits any more. */
@@ -322,11 +392,13 @@ export class ClientLink {
     let moved = 0;
     while (moved < this.events.length) {
       const next = this.events[moved]!;
-      if (!this.writeRecord(next.kind, next.tag, next.body, 0, next.body.length)) break;
-      this.eventBytes -= next.body.length;
+      const { length } = next.body;
+      if (!this.writeRecord(next.kind, next.tag, next.body, 0, length, next.owned)) break;
+      this.eventBytes -= length;
       moved++;
     }
     if (moved > 0) this.events.splice(0, moved);
+    this.flushHeld();
     if (this.backlogged.length > 0) {
       const streams = this.backlogged;
       this.backlogged = [];
@@ -359,6 +431,8 @@ export class ClientLink {
 
   /** Ends a turn: one publish and at most one ring, however many records it wrote. What waits asks for room, and looks again. */
   publish(): void {
+    // Each turn, though nobody asks: a position is good for so many bytes only.
+    if (this.parcels.length > 0) this.forgetTakenParcels();
     if (this.hasBacklog && !this.flushBacklog()) {
       this.conduit.ingress.wantRoom();
       this.flushBacklog();

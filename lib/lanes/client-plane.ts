@@ -15,6 +15,7 @@ import {
   EV_FRAME_FAILED,
   EV_HELLO,
   EV_RETIRED,
+  EV_UNSTAGED,
   RESPONSE_ID_BYTES,
   readU32,
   rowIdentity,
@@ -57,6 +58,8 @@ export interface MessageEvents {
   admitted(token: number, error: VeloError | undefined): void;
   /** An admitted frame was not written. `responseId` is that of its header. */
   frameFailed(type: number, responseId: Uint8Array, error: VeloError): void;
+  /** The lane let go of a staged or registered payload. */
+  unstaged(id: number): void;
   laneDied(lane: number, error: VeloError): void;
 }
 
@@ -301,7 +304,9 @@ export class ClientPlane {
         return;
       }
       case EV_FRAME: {
-        const frame = bytes.slice(offset + 4, offset + length);
+        // A parcel is ours alone, the ring is not.
+        const shared = bytes.buffer instanceof SharedArrayBuffer;
+        const frame = shared ? bytes.slice(offset + 4, offset + length) : bytes.subarray(offset + 4, offset + length);
         this.messages.frame(tag, frame, readU32(bytes, offset), lane);
         return;
       }
@@ -319,6 +324,9 @@ export class ClientPlane {
         this.messages.frameFailed(tag, bytes.slice(offset, offset + RESPONSE_ID_BYTES), error);
         return;
       }
+      case EV_UNSTAGED:
+        this.messages.unstaged(tag >>> 0);
+        return;
       default:
         throw new VeloError('ERR_CONDUIT_BROKEN', `lane ${lane} sent a record of kind ${kind}`);
     }

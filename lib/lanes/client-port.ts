@@ -5,7 +5,17 @@ import { VeloError } from '../errors.js';
 import type { ClientConduit } from '../plane/conduit.js';
 import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import { ItemFrameWriter } from '../wire/frame.js';
-import { CMD_PEER, KIND_MASK, PARCEL, PARCEL_MARK_BYTES, readU32, writeU32 } from './commands.js';
+import {
+  CMD_PEER,
+  CMD_REGISTER,
+  CMD_STAGE,
+  CMD_UNSTAGE,
+  KIND_MASK,
+  PARCEL,
+  PARCEL_MARK_BYTES,
+  readU32,
+  writeU32,
+} from './commands.js';
 
 /** What a lane's records and flags mean to the client thread. */
 export interface PortEvents {
@@ -23,6 +33,11 @@ export interface PortEvents {
 const RECORDS_PER_TURN = 8192;
 /** Commands that may wait for room in the ring: calls and attaches in flight, which have bounds of their own. */
 const MAX_WAITING_COMMANDS = 65_536;
+/**
+ * Commands outside of that bound, because they have one of their own and a lane that misses one is wrong for ever: peers, and
+ * payloads that are let go of.
+ */
+const ALWAYS_TAKEN: readonly number[] = [CMD_PEER, CMD_UNSTAGE];
 
 interface WaitingCommand {
   kind: number;
@@ -86,8 +101,11 @@ export class ClientPort {
     const egress = this.conduit.egress;
     const offset = egress.reserve(kind | PARCEL, tag, PARCEL_MARK_BYTES);
     if (offset < 0) return false;
-    this.parcelsOut.send(body, 0, body.length);
-    writeU32(this.mark, 0, body.length);
+    // Payloads come in memory made for the hand-over. Its length is gone with it.
+    const { length } = body;
+    if (kind === CMD_STAGE || kind === CMD_REGISTER) this.parcelsOut.give(body.buffer as ArrayBuffer);
+    else this.parcelsOut.send(body, 0, length);
+    writeU32(this.mark, 0, length);
     this.conduit.memory.copyIn(offset, this.mark, 0, PARCEL_MARK_BYTES);
     egress.commit();
     return true;
@@ -133,8 +151,7 @@ export class ClientPort {
 
   command(kind: number, tag: number, body: Uint8Array): void {
     if (this.closed) throw new VeloError('ERR_LANE_DIED', 'the lane of this conduit is gone');
-    // A peer that one lane does not know would break it later. Peers have a bound of their own.
-    if (this.waiting.length >= MAX_WAITING_COMMANDS && kind !== CMD_PEER)
+    if (this.waiting.length >= MAX_WAITING_COMMANDS && !ALWAYS_TAKEN.includes(kind))
       throw new VeloError('ERR_LIMIT', `${MAX_WAITING_COMMANDS} commands already wait for a lane`);
     if (this.waiting.length > 0 || !this.writeCommand(kind, tag, body)) {
       this.waiting.push({ kind, tag, body });
@@ -147,7 +164,8 @@ export class ClientPort {
 
   private writeCommand(kind: number, tag: number, body: Uint8Array): boolean {
     const egress = this.conduit.egress;
-    if (body.length > egress.maxInline) return this.writeParcel(kind, tag, body);
+    if (body.length > egress.maxInline || kind === CMD_STAGE || kind === CMD_REGISTER)
+      return this.writeParcel(kind, tag, body);
     const offset = egress.reserve(kind, tag, body.length);
     if (offset < 0) return false;
     this.conduit.memory.copyIn(offset, body, 0, body.length);

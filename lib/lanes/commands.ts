@@ -13,6 +13,14 @@ export const CMD_OPEN = 2;
 export const CMD_PEER = 3;
 /** tag: token (0: nobody waits for the admission); body: u32 peer number, then one whole transport frame. */
 export const CMD_FRAME = 4;
+/** tag: data id; body, always a parcel: the payload of the `CMD_STAGED_FRAME` that follows. */
+export const CMD_STAGE = 5;
+/** tag: data id; no body. The message of a staged payload is over: nobody waits for it any more. */
+export const CMD_UNSTAGE = 6;
+/** tag: token; body: u32 peer number, u32 data id, then one whole transport frame whose payload is staged under that id. */
+export const CMD_STAGED_FRAME = 7;
+/** tag: data id; body, always a parcel: data that the application registers. */
+export const CMD_REGISTER = 8;
 /** tag: token of an `EV_HELLO`; body: the frame to write on its socket, or nothing: the answer went another way. */
 export const CMD_HELLO_ANSWER = 12;
 
@@ -27,6 +35,8 @@ export const EV_FRAME = 3;
 export const EV_ADMITTED = 4;
 /** tag: transport frame type of a frame that was admitted but not written; body: 16 bytes response id, then `encodeOutcome`. */
 export const EV_FRAME_FAILED = 5;
+/** tag: data id; no body. The lane let go of that payload. */
+export const EV_UNSTAGED = 6;
 
 /** tag: token for `CMD_HELLO_ANSWER`; body: `encodeHelloEvent`. A `_hello` request. */
 export const EV_HELLO = 12;
@@ -37,6 +47,9 @@ export const PARCEL = 32;
 export const PARCEL_MARK_BYTES = 4;
 /** The kind without its parcel mark. */
 export const KIND_MASK = 31;
+
+/** In place of a peer number: the frame is a request to this node's own data, answered by the lane itself. */
+export const SELF_PEER = 0xffff_ffff;
 
 /** The longest response id plus fixed envelope that `EV_FRAME_FAILED` carries. */
 export const RESPONSE_ID_BYTES = 16;

@@ -5,6 +5,16 @@ import type { MuxConfig } from '../mux/mux-config.js';
 import type { ClientConduit, PlaneSizes } from '../plane/conduit.js';
 import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 
+/** Bounds and times of staged payloads, see the options of a node. */
+export interface RendezvousLimits {
+  stagedPayloadMax: number;
+  maxPulls: number;
+  pullBytesMax: number;
+  leaseTtlMs: number;
+  stagedTtlMs: number;
+  callTimeoutMs: number;
+}
+
 /** What every lane of a node is told at its start. Structured-clonable. */
 export interface LaneOptions {
   /** Number of this lane, 0 up. */
@@ -24,6 +34,7 @@ export interface LaneOptions {
   connectTimeoutMs: number;
   /** Bytes of user messages that may wait for a busy client thread, per lane. */
   messageQueueBytes: number;
+  rendezvous: RendezvousLimits;
   /** How long the lane looks again after the last record before it parks; 0: it parks at once. */
   lookAgainMs: number;
 }

@@ -2,16 +2,17 @@
 // that waits for it, everything else to the client. What a busy client could not answer in time is answered here.
 
 import { VeloError } from '../errors.js';
-import { LANE_FULL_TEXT, type ReplyPlan } from '../messenger/dispatch-plan.js';
+import { LANE_FULL_TEXT, NO_RESOLVER_TEXT, type ReplyPlan } from '../messenger/dispatch-plan.js';
 import { type InboundBatch, InboundClassifier, type InboundRequest } from '../messenger/inbound-message.js';
 import { encodeReply } from '../messenger/replies.js';
+import { ORIGIN_FIRST_WORKER } from '../messenger/response-origin.js';
 import { isForLane } from '../mux/ingress-table.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { SENDER_CANCELLED, SENDER_STOPPED } from '../plane/rows.js';
-import { batchLaneOf, RESPONSE_NONE } from '../wire/envelope.js';
+import { batchLaneOf, RESPONSE_NONE, type RequestEnvelope } from '../wire/envelope.js';
 import { parseJson } from '../wire/json.js';
 import { JsonFields } from '../wire/json-fields.js';
-import { HANDLER_HELLO, HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP } from '../wire/names.js';
+import { HANDLER_HELLO, HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP, HEADER_RENDEZVOUS } from '../wire/names.js';
 import type { ClientLink } from './client-link.js';
 import { parseRowIdentity } from './commands.js';
 import type { FrameSource, IntakeHooks } from './frame-intake.js';
@@ -19,6 +20,7 @@ import { HelloSockets } from './hello-sockets.js';
 import type { LaneDrops } from './lane-metrics.js';
 import { MessageFrame } from './message-frame.js';
 import type { PeerLink } from './peer-link.js';
+import type { LaneRendezvous } from './rendezvous.js';
 import { Suspicion } from './suspicion.js';
 
 /** What the router needs from its lane. */
@@ -49,6 +51,8 @@ export class InboundRouter {
   private readonly peers = new Map<number, PeerLink[]>();
   private lastPeer: PeerLink | undefined;
   private readonly suspicion: Suspicion;
+  /** Staged payloads, on the lane that messages ride. */
+  rendezvous: LaneRendezvous | undefined;
 
   constructor(
     private readonly lane: RouterLane,
@@ -71,7 +75,7 @@ export class InboundRouter {
     else same.push(peer);
   }
 
-  private peerOf(hi: number, lo: number): PeerLink | undefined {
+  peerOf(hi: number, lo: number): PeerLink | undefined {
     const last = this.lastPeer;
     if (last !== undefined && last.workerLo === lo && last.workerHi === hi) return last;
     const peer = this.peers.get(lo)?.find((candidate) => candidate.workerHi === hi);
@@ -102,6 +106,12 @@ export class InboundRouter {
         return;
       case 'answer':
       case 'refused': {
+        if (message.origin >= ORIGIN_FIRST_WORKER) {
+          // The refusal of a batch comes here too, and has nobody who waits.
+          if (!this.rendezvous?.ended(message, buffer)) this.drops.badMessage += 1;
+          return;
+        }
+        this.rendezvous?.requestEnded(message.slot, message.generation);
         const link = this.lane.links[message.origin];
         // Only an answer to a call that is out: nobody else may fill a client's queue in the name of answers.
         if (!link?.takeExpected(message.slot, message.generation)) this.drops.badMessage += 1;
@@ -157,6 +167,15 @@ export class InboundRouter {
       this.answerOn(source, request, { reply: 'responseError', text });
       return;
     }
+    if (this.rendezvous?.serves(envelope.handler)) {
+      this.serve(this.rendezvous, request, buffer);
+      return;
+    }
+    if (envelope.headers?.has(HEADER_RENDEZVOUS)) {
+      if (this.rendezvous === undefined) this.nack(envelope, NO_RESOLVER_TEXT);
+      else this.rendezvous.resolve(envelope, buffer, headerAt, headerLength, this.lane.links[MAIN_THREAD]!);
+      return;
+    }
     const frame = whole(buffer, headerAt, headerLength, payloadOffset, payloadLength);
     if (envelope.handler === HANDLER_HELLO) {
       const token = this.hellos.hold(source);
@@ -168,10 +187,7 @@ export class InboundRouter {
     }
     if (this.lane.links[MAIN_THREAD]!.frame(type, frame, headerLength, false)) return;
     this.drops.queueFull += 1;
-    if (envelope.responseType === RESPONSE_NONE) return;
-    const reply = encodeReply({ reply: 'nack', text: LANE_FULL_TEXT }, envelope.id);
-    if (sender === undefined || reply === undefined) this.drops.replyToNobody += 1;
-    else sender.send(new MessageFrame(this.lane.links[MAIN_THREAD]!, 0, reply, () => this.lane.touch()));
+    this.nack(envelope, LANE_FULL_TEXT);
   }
 
   /** Answers on the socket that the request came in on: nobody may be registered under its name. */
@@ -179,6 +195,35 @@ export class InboundRouter {
     if (envelope.responseType === RESPONSE_NONE) return;
     const frame = encodeReply(plan, envelope.id);
     if (frame !== undefined && !source.writeBack(frame)) this.drops.replyToNobody += 1;
+  }
+
+  /** `_rv_*`: answered here, so that a busy client keeps no peer waiting for what it staged. */
+  private serve(
+    rendezvous: LaneRendezvous,
+    { envelope, payloadOffset, payloadLength }: InboundRequest,
+    buffer: Uint8Array,
+  ): void {
+    const { id, mapOffset, mapLength, responseType } = envelope;
+    // A lease that nobody can be told of would only be reaped.
+    if (responseType !== RESPONSE_NONE && this.peerOf(id.workerHi, id.workerLo) === undefined) {
+      this.drops.replyToNobody += 1;
+      return;
+    }
+    const plan = rendezvous.answer(envelope, buffer.subarray(payloadOffset, payloadOffset + payloadLength));
+    this.reply(envelope, plan, buffer.subarray(mapOffset, mapOffset + mapLength));
+  }
+
+  private nack(envelope: RequestEnvelope, text: string): void {
+    if (envelope.responseType !== RESPONSE_NONE) this.reply(envelope, { reply: 'nack', text });
+  }
+
+  /** Sends a reply to the requester, if there is one to send and the requester is known. */
+  reply({ id }: RequestEnvelope, plan: ReplyPlan, map?: Uint8Array): void {
+    const reply = encodeReply(plan, id, map);
+    if (reply === undefined) return;
+    const peer = this.peerOf(id.workerHi, id.workerLo);
+    if (peer === undefined) this.drops.replyToNobody += 1;
+    else peer.send(new MessageFrame(this.lane.links[MAIN_THREAD]!, 0, reply, () => this.lane.touch()));
   }
 
   /** Cancel and stop name a sender row; a worker sets the flag itself, so a producer that computes sees it. */

@@ -1,6 +1,7 @@
 // What one lane counts, and how it gets into the node's cells. Counting is an increment of a field; publishing happens once per
 // turn and writes only what changed.
 
+import { RendezvousMetrics } from '../messenger/rendezvous-metrics.js';
 import { CellPublisher } from '../metrics/cells.js';
 import { MuxMetrics } from '../mux/mux-metrics.js';
 import type { NodeBlock } from '../plane/node-block.js';
@@ -29,6 +30,7 @@ export type TransportKey = 'tcp' | 'uds';
 
 export class LaneMetrics {
   readonly mux = new MuxMetrics();
+  readonly rendezvous = new RendezvousMetrics();
   /** By transport key. */
   readonly sockets: Readonly<Record<TransportKey, ConnectionMetrics>> = {
     tcp: connectionMetrics(),
@@ -56,7 +58,8 @@ export class LaneMetrics {
 
   /** The order is that of `CELL_NAMES`. */
   private sample(): void {
-    const { mux, drops } = this;
+    const { mux, drops, rendezvous } = this;
+    const { operations, bytes } = rendezvous;
     const { tcp, uds } = this.sockets;
     const now = this.cells.values;
     let cell = 0;
@@ -114,5 +117,17 @@ export class LaneMetrics {
     now[cell++] = tcp.connectionsClosed + uds.connectionsClosed;
     now[cell++] = tcp.inboundRefused + uds.inboundRefused;
     now[cell++] = drops.spoofSuspected;
+    now[cell++] = operations.register.success.count;
+    now[cell++] = operations.get.success.count;
+    now[cell++] = operations.get.error.count;
+    now[cell++] = operations.detach.success.count;
+    now[cell++] = operations.release.success.count;
+    now[cell++] = bytes.register;
+    now[cell++] = bytes.get;
+    now[cell++] = rendezvous.activeSlots;
+    now[cell++] = rendezvous.activeBytes;
+    now[cell++] = rendezvous.reapedLeases;
+    now[cell++] = rendezvous.expiredSlots;
+    now[cell++] = rendezvous.badLeases;
   }
 }

@@ -24,7 +24,7 @@ import {
 } from '../plane/rows.js';
 import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
 import { ClientLink, type LinkLane } from './client-link.js';
-import type { OpenCommand, PeerRoute } from './commands.js';
+import { type OpenCommand, type PeerRoute, SELF_PEER } from './commands.js';
 import { OutgoingConnection } from './connection.js';
 import { EgressStream } from './egress-stream.js';
 import type { Endpoint } from './endpoint.js';
@@ -38,6 +38,7 @@ import { LaneTimer } from './lane-timer.js';
 import { Listener } from './listener.js';
 import { MessageFrame } from './message-frame.js';
 import { type PeerLane, PeerLink } from './peer-link.js';
+import { LaneRendezvous } from './rendezvous.js';
 import { Sleeper } from './sleeper.js';
 import type { SocketFile } from './socket-file.js';
 
@@ -55,6 +56,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   readonly pool: FramePool;
   readonly links: ClientLink[] = [];
   readonly laneMetrics: LaneMetrics;
+  /** Payloads are staged where messages ride, on lane 0. */
+  readonly rendezvous: LaneRendezvous | undefined;
 
   private readonly options: LaneOptions;
   private readonly node: NodeBlock;
@@ -95,6 +98,9 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
     this.router = new InboundRouter(this, this.laneMetrics.drops);
+    if (options.lane === 0)
+      this.rendezvous = new LaneRendezvous(this, this.router, options.rendezvous, this.laneMetrics.rendezvous);
+    this.router.rendezvous = this.rendezvous;
     this.listener = this.makeListener('tcp');
     this.udsListener = this.makeListener('uds');
     memory.conduits.forEach((buffer, thread) => {
@@ -223,6 +229,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private arm(): void {
     let due = this.nextSweep;
     for (const batcher of this.batchers) due = Math.min(due, batcher.deadline());
+    if (this.rendezvous !== undefined) due = Math.min(due, this.rendezvous.deadline());
     const visit = this.visits.deadline();
     // While a visit is queued, drains wait for it: ringing for them would only wake this lane to queue them again.
     for (const link of this.links) link.muteDrains(visit !== Number.POSITIVE_INFINITY);
@@ -239,6 +246,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
         table.visitDrained();
       for (const batcher of this.batchers) if (batcher.deadline() <= now) batcher.run();
       if (now >= this.nextSweep) this.sweep(now);
+      this.rendezvous?.sweep(now);
       this.endTurn();
     });
   }
@@ -263,7 +271,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     }
   }
 
-  private fail(error: unknown): void {
+  fail(error: unknown): void {
     if (this.closed) return;
     this.closed = true;
     this.fatal(error instanceof Error ? error : new Error(String(error)));
@@ -309,8 +317,14 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     else batcher.terminal(slot, DROPPED_BYTES);
   }
 
-  sendFrame(link: ClientLink, token: number, peerNumber: number, bytes: Uint8Array): void {
-    const frame = new MessageFrame(link, token, bytes, () => this.touch());
+  sendFrame(link: ClientLink, token: number, peerNumber: number, bytes: Uint8Array, dataId: number): void {
+    if (peerNumber === SELF_PEER) {
+      this.rendezvous?.answerClient(link, token, bytes);
+      return;
+    }
+    const lost = dataId === 0 ? undefined : () => this.rendezvous?.over(dataId);
+    const frame = new MessageFrame(link, token, bytes, () => this.touch(), lost);
+    if (dataId !== 0) this.rendezvous?.announce(dataId, frame.slot, frame.generation);
     if (frame.awaitsAnswer) link.expectAnswer(frame.slot, frame.generation);
     const peer = this.peers[peerNumber];
     if (peer === undefined) frame.failed(new VeloError('ERR_UNKNOWN_PEER', `peer ${peerNumber} is not registered`));
@@ -396,6 +410,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const deadline = new Promise((resolve) => {
       timer = setTimeout(resolve, timeoutMs);
     });
+    // What it gives back, and whom it tells, must be queued before the connections take no more.
+    await Promise.race([this.rendezvous?.close(), deadline]);
     await Promise.race([Promise.all(peers.map((peer) => peer.closeConnections())), deadline]);
     clearTimeout(timer);
     for (const peer of peers) peer.destroyConnections();

@@ -20,6 +20,8 @@ export class MessageFrame extends OutFrame {
     bytes: Uint8Array,
     /** The lane must end a turn so that the client hears. */
     private readonly touched: () => void,
+    /** Called when the frame will not reach the peer. */
+    private readonly lost: () => void = () => {},
   ) {
     super(bytes);
   }
@@ -53,6 +55,7 @@ export class MessageFrame extends OutFrame {
 
   override onWritten(ok: boolean, error?: VeloError): void {
     if (ok) return;
+    this.lost();
     this.reportFailure(error);
     this.touched();
   }
@@ -64,6 +67,7 @@ export class MessageFrame extends OutFrame {
 
   /** It never will be sent. */
   failed(error: VeloError | undefined): void {
+    this.lost();
     const reason = error ?? new VeloError('ERR_CONNECTION_CLOSED', 'the frame was not admitted');
     if (this.token !== 0) this.admitted(reason);
     else this.reportFailure(reason);

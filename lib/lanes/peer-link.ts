@@ -11,6 +11,7 @@ import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { PeerBatcher } from '../mux/peer-batcher.js';
 import { REQUEST_ID_OFFSET, RESPONSE_NONE, requestHeaderLength, writeRequestHeader } from '../wire/envelope.js';
 import { BATCH_HANDLERS } from '../wire/names.js';
+import { STAGING_THRESHOLD } from '../wire/rendezvous-messages.js';
 import { writeResponseId } from '../wire/response-id.js';
 import { FRAME_MESSAGE, PREAMBLE_LEN, writePreamble } from '../wire/transport-frame.js';
 import { encodeUtf8 } from '../wire/utf8.js';
@@ -20,9 +21,6 @@ import type { Endpoint } from './endpoint.js';
 import { type FramePool, POOLED_BUFFER_BYTES } from './frame-pool.js';
 import type { OutFrame } from './out-frame.js';
 import { lanePath } from './socket-file.js';
-
-/** Payloads above this are staged by peers that pull; a batch stays below it less its envelope. */
-const STAGING_THRESHOLD = 262_144;
 
 /** What a peer link needs from its lane. */
 export interface PeerLane {
@@ -177,6 +175,7 @@ class LaneBatcherPort implements BatcherPort {
   }
 
   eagerBudget(): number {
+    // A batch stays below what peers would stage.
     return STAGING_THRESHOLD - this.headerLength;
   }
 

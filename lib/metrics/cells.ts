@@ -59,11 +59,23 @@ export const CELL_NAMES = [
   'connectionsClosed',
   'inboundRefused',
   'spoofSuspected',
+  'rendezvousRegister',
+  'rendezvousGet',
+  'rendezvousGetError',
+  'rendezvousDetach',
+  'rendezvousRelease',
+  'rendezvousRegisterBytes',
+  'rendezvousGetBytes',
+  'rendezvousSlots',
+  'rendezvousSlotBytes',
+  'rendezvousReapedLeases',
+  'rendezvousExpired',
+  'rendezvousBadLeases',
 ] as const;
 
 export type CellName = (typeof CELL_NAMES)[number];
 
-/** A snapshot of all cells, summed over the lanes. Counters only grow; live, held, withheld and staged are gauges. */
+/** A snapshot of all cells, summed over the lanes. Counters only grow; live, held, withheld, staged, and slots and slot bytes of the rendezvous are gauges. */
 export type CellTotals = Record<CellName, number>;
 
 export function readTotals(node: NodeBlock): CellTotals {

@@ -15,6 +15,11 @@ export class ParcelSender {
   send(source: Uint8Array, offset: number, length: number): void {
     const parcel = new ArrayBuffer(length);
     new Uint8Array(parcel).set(source.subarray(offset, offset + length));
+    this.give(parcel);
+  }
+
+  /** Hands memory over as it is: it is gone from this thread afterwards. */
+  give(parcel: ArrayBuffer): void {
     this.port.postMessage(parcel, [parcel]);
   }
 }

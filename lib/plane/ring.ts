@@ -167,9 +167,14 @@ export class RingProducer {
     this.kickNext = true;
   }
 
-  /** True when the consumer has freed every record committed so far. */
-  isDrained(): boolean {
-    return this.memory.load(this.base + HEAD) === this.tail;
+  /** Where the last committed record ends. */
+  get position(): number {
+    return this.tail;
+  }
+
+  /** True when the consumer has freed everything before a position of less than 2^31 bytes ago. */
+  isFreed(position: number): boolean {
+    return ((this.memory.load(this.base + HEAD) - position) | 0) >= 0;
   }
 
   /** Says that this producer wants to hear of room. Look again (`reserve`) after calling it, before waiting. */

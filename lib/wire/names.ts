@@ -36,6 +36,19 @@ export const HANDLER_RV_PULL = '_rv_pull';
 export const HANDLER_RV_DETACH = '_rv_detach';
 export const HANDLER_RV_RELEASE = '_rv_release';
 export const HANDLER_RV_LEASE_RENEW = '_rv_lease_renew';
+export const HANDLER_RV_METADATA = '_rv_metadata';
+export const HANDLER_RV_REF = '_rv_ref';
+
+/** What the owner of staged payloads serves. */
+export const RENDEZVOUS_HANDLERS: readonly string[] = [
+  HANDLER_RV_METADATA,
+  HANDLER_RV_ACQUIRE,
+  HANDLER_RV_PULL,
+  HANDLER_RV_REF,
+  HANDLER_RV_DETACH,
+  HANDLER_RV_RELEASE,
+  HANDLER_RV_LEASE_RENEW,
+];
 
 export const HANDLER_EVENT_TRIGGER = '_event_trigger';
 export const HANDLER_EVENT_TRIGGER_REQUEST = '_event_trigger_request';

@@ -1,11 +1,14 @@
-// The messages that move a staged payload (messenger specification §6.3). Owns their JSON; it must never keep a payload
-// or a lease.
+// The messages that move a staged payload (messenger specification §6.3). Owns their JSON and the size from which a payload is
+// staged; it must never keep a payload or a lease.
 
 import { VeloError } from '../errors.js';
 import type { DataHandle } from './handle.js';
 import { encodeJson, parseJson } from './json.js';
 import { JsonFields } from './json-fields.js';
 import { MessageCodec } from './message-codec.js';
+
+/** The largest payload of a request that travels in its frame; a larger one is staged, and its receiver pulls it. */
+export const STAGING_THRESHOLD = 262_144;
 
 /** Payload of `_rv_acquire`, `_rv_metadata` and `_rv_ref`. */
 export interface DataReference {

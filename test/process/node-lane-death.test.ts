@@ -113,6 +113,27 @@ function deathSuite(host: 'piscina' | 'worker', nodes: Nodes): void {
     expect(node.stats()).to.include({ pendingCalls: 0, senders: 0 });
   });
 
+  it('what was staged is gone with the lane, and who waits for room hears of it', async () => {
+    const node = await mortal({ stagedBytesMax: 1_000_000 });
+    peer.handlers = ['slow'];
+    node.registerPeer(peer.info);
+    peer.faces(node);
+    const handle = node.registerData(new Uint8Array(10));
+    const to = peer.info.instanceId;
+    const large = new Uint8Array(600_000);
+    const waiting = [
+      failure('ERR_LANE_DIED', node.unary(to, 'slow', large)),
+      failure('ERR_LANE_DIED', node.unary(to, 'slow', large, { awaitCapacity: true })),
+      failure('ERR_LANE_DIED', node.send(to, 'slow', large, { awaitCapacity: true })),
+    ];
+    await until('one is on its way', () => peer.requests.some(({ handler }) => handler === 'slow'));
+    kill(node.workerId, 0, 'exit');
+    await Promise.all(waiting);
+    await failure('ERR_LANE_DIED', node.get(handle));
+    await failure('ERR_LANE_DIED', () => node.registerData(large));
+    await failure('ERR_LANE_DIED', node.sync(to, 'slow', large, { awaitCapacity: true }));
+  });
+
   it('an attached anchor whose slot nobody has opened ends too', async () => {
     const node = await mortal();
     await peer.faces(node).hello();

@@ -25,12 +25,14 @@ import {
   decodeAckHeader,
   decodeRequestHeader,
   decodeResponseHeader,
+  encodeAckHeader,
   encodeRequestHeader,
   encodeResponseHeader,
   RESPONSE_NONE,
   RESPONSE_UNARY,
 } from '../../lib/wire/envelope.js';
 import { type StreamAnchorHandle, StreamCancelHandle } from '../../lib/wire/handle.js';
+import { encodeHeaderMap } from '../../lib/wire/header-map.js';
 import { encodeHandlerList, encodeHello } from '../../lib/wire/hello.js';
 import {
   ADDRESS_KEY_LANES,
@@ -48,6 +50,7 @@ import {
   FRAME_ACK,
   FRAME_MESSAGE,
   FRAME_RESPONSE,
+  FRAME_SHUTTING_DOWN,
   FrameReader,
   MAX_FRAME_BODY,
 } from '../../lib/wire/transport-frame.js';
@@ -59,6 +62,8 @@ const BATCH_BYTES = 256 * 1024;
 const NO_BYTES = new Uint8Array(0);
 const utf8 = new TextEncoder();
 const fromUtf8 = new TextDecoder();
+
+type Headers = Readonly<Record<string, string>>;
 
 /** One record as it came, with copies of its bytes. */
 export interface SeenRecord {
@@ -90,6 +95,10 @@ export interface SeenRequest {
   readonly responseType: number;
   readonly headers: ReadonlyMap<string, string> | undefined;
 }
+
+/** What a service of the peer answers: bytes, an error's text, or nothing at all. */
+export type ServiceAnswer = Uint8Array | string | undefined;
+export type PeerService = (payload: Uint8Array, request: SeenRequest) => ServiceAnswer | Promise<ServiceAnswer>;
 
 /** How a call to the node ended: a response, or an ack or nack. */
 export interface Answer {
@@ -134,6 +143,8 @@ export class WirePeer {
   handlers: string[] = [HANDLER_ANCHOR_ATTACH];
   /** Connections the node has made to this peer. */
   readonly accepted = { tcp: 0, uds: 0 };
+  /** Its own handlers, by name. */
+  services: Record<string, PeerService> = {};
   /** False: it reads everything and answers nothing. */
   answers = true;
   /** A hello is answered after this. */
@@ -242,11 +253,11 @@ export class WirePeer {
     handler: string,
     payload: Uint8Array = NO_BYTES,
     responseType: number = RESPONSE_UNARY,
-    map: Uint8Array = NO_BYTES,
+    headers?: Headers,
   ): Promise<Answer> {
     const slot = this.nextCall++ % 65_535;
     const answered = this.answerTo(slot);
-    await this.write(this.request(handler, payload, responseType, slot, map));
+    await this.write(this.request(handler, payload, responseType, slot, headers));
     return answered;
   }
 
@@ -256,21 +267,21 @@ export class WirePeer {
   }
 
   /** Sends a message that nobody answers. */
-  async fire(handler: string, payload: Uint8Array | string): Promise<void> {
+  async fire(handler: string, payload: Uint8Array | string, headers?: Headers): Promise<void> {
     const bytes = typeof payload === 'string' ? utf8.encode(payload) : payload;
-    await this.write(this.request(handler, bytes, RESPONSE_NONE, 0));
+    await this.write(this.request(handler, bytes, RESPONSE_NONE, 0, headers));
   }
 
   /** The frame of a request in this peer's name. */
-  request(
-    handler: string,
-    payload: Uint8Array,
-    responseType: number,
-    slot: number,
-    map: Uint8Array = NO_BYTES,
-  ): Uint8Array {
+  request(handler: string, payload: Uint8Array, responseType: number, slot: number, headers?: Headers): Uint8Array {
     const id = { workerHi: u64High(this.workerId), workerLo: u64Low(this.workerId), slot, generation: 0 };
+    const map = headers === undefined ? NO_BYTES : encodeHeaderMap(Object.entries(headers));
     return encodeFrame(FRAME_MESSAGE, encodeRequestHeader(responseType, id, handler, map), payload);
+  }
+
+  /** Answers a request of the node with a refusal, as a node that shuts down does. */
+  async refuse({ handler, responseType, id }: SeenRequest): Promise<void> {
+    await this.write(encodeFrame(FRAME_SHUTTING_DOWN, encodeRequestHeader(responseType, id, handler), NO_BYTES));
   }
 
   /** Says hello: the node knows this peer from here on. */
@@ -344,13 +355,18 @@ export class WirePeer {
 
   private onRequest(buffer: Uint8Array, at: number, length: number, payload: Uint8Array): void {
     const { handler, id, responseType, headers } = decodeRequestHeader(buffer, at, length);
-    const request = { handler, payload, id, responseType, headers };
+    const request: SeenRequest = { handler, payload, id, responseType, headers };
     this.requests.push(request);
     const lane = BATCH_HANDLERS.indexOf(handler);
     if (lane >= 0) {
       const batch = decodeBatch(lane, payload);
       this.batches.push(batch);
       this.onBatch(batch);
+      return;
+    }
+    const service = this.services[handler];
+    if (service !== undefined) {
+      void this.serve(service, request);
       return;
     }
     if (!this.answers) return;
@@ -360,6 +376,18 @@ export class WirePeer {
       void this.write(encodeFrame(FRAME_RESPONSE, encodeResponseHeader(id, true), bytes));
     if (handler === HANDLER_HELLO) void this.beforeHello.then(() => reply(encodeHandlerList(this.handlers)));
     else if (handler === HANDLER_ANCHOR_ATTACH) void this.answerAttach(payload, reply);
+  }
+
+  private async serve(service: PeerService, request: SeenRequest): Promise<void> {
+    const answer = await service(request.payload, request);
+    if (answer === undefined || request.responseType === RESPONSE_NONE) return;
+    const ok = typeof answer !== 'string';
+    const bytes = ok ? answer : utf8.encode(answer);
+    const [type, header] =
+      request.responseType === RESPONSE_UNARY
+        ? ([FRAME_RESPONSE, encodeResponseHeader(request.id, ok)] as const)
+        : ([FRAME_ACK, encodeAckHeader(request.id, ok)] as const);
+    await this.write(encodeFrame(type, header, bytes));
   }
 
   private async answerAttach(payload: Uint8Array, reply: (bytes: Uint8Array) => void): Promise<void> {

@@ -2,10 +2,13 @@
 
 import { expect } from 'chai';
 import { type CallOptions, Calls } from '../../../lib/control/calls.js';
+import { Outbox } from '../../../lib/control/outbox.js';
 import type { Peer } from '../../../lib/control/peer-book.js';
+import { Staging } from '../../../lib/control/staging.js';
 import { VeloError } from '../../../lib/errors.js';
 import type { ClientPlane } from '../../../lib/lanes/client-plane.js';
 import { MAX_RESPONSE_SLOTS } from '../../../lib/messenger/response-table.js';
+import { createNodeBlock, NodeBlock } from '../../../lib/plane/node-block.js';
 import { REQUEST_ID_OFFSET, RESPONSE_ACK, RESPONSE_UNARY } from '../../../lib/wire/envelope.js';
 import { type ResponseId, readResponseId } from '../../../lib/wire/response-id.js';
 import { PREAMBLE_LEN } from '../../../lib/wire/transport-frame.js';
@@ -47,7 +50,9 @@ describe('calls when every response slot is taken', function () {
 
   beforeEach(() => {
     sent = [];
-    calls = new Calls({ port: () => ({ command: post }) } as unknown as ClientPlane, 1, 2, 30_000);
+    const plane = { port: () => ({ command: post }) } as unknown as ClientPlane;
+    const staging = new Staging(plane, new NodeBlock(createNodeBlock(1, 1)), 1n, 1);
+    calls = new Calls(new Outbox(plane, 1, 2, staging), 30_000);
     held = [];
     for (let i = 0; i < MAX_RESPONSE_SLOTS; i += 1) held.push(codeOf(call()));
     expect(calls.pending).to.equal(65_535);

@@ -3,7 +3,7 @@
 import { MessageChannel, type MessagePort } from 'node:worker_threads';
 import { expect } from 'chai';
 import { ClientLink, type LinkLane } from '../../../lib/lanes/client-link.js';
-import { EV_DATA, EV_RETIRED } from '../../../lib/lanes/commands.js';
+import { EV_ADMITTED, EV_DATA, EV_FRAME, EV_RETIRED, PARCEL } from '../../../lib/lanes/commands.js';
 import { EgressStream } from '../../../lib/lanes/egress-stream.js';
 import { IngressStream } from '../../../lib/lanes/ingress-stream.js';
 import type { EgressSlot } from '../../../lib/mux/egress-slot.js';
@@ -18,6 +18,7 @@ import {
   WorkerConduit,
 } from '../../../lib/plane/conduit.js';
 import { ParcelReceiver, ParcelSender } from '../../../lib/plane/parcels.js';
+import { FRAME_MESSAGE } from '../../../lib/wire/transport-frame.js';
 
 const SIZES = { ringBytes: 1024, rows: 1024 };
 const ROW = 3;
@@ -76,6 +77,39 @@ describe('the lane end of a conduit', () => {
     }
     expect(kinds).to.deep.equal([...Array.from({ length: sent }, () => EV_DATA), EV_RETIRED]);
     expect(link.receivers[ROW]).to.equal(undefined);
+  });
+
+  it('a message that the client took makes room for the next, though the ring never runs empty', () => {
+    const message = new Uint8Array(SIZES.ringBytes);
+    expect(link.frame(FRAME_MESSAGE, message, 10, false), 'one always fits').to.equal(true);
+    link.publish();
+    expect(link.frame(FRAME_MESSAGE, message, 10, false), 'the client has not taken it').to.equal(false);
+    client.ingress.refresh();
+    while (client.ingress.next());
+    link.event(EV_ADMITTED, 1, new Uint8Array(0));
+    link.publish();
+    client.ingress.release();
+    expect(client.ingress.hasWork(), 'something stands there').to.equal(true);
+    expect(link.frame(FRAME_MESSAGE, message, 10, false)).to.equal(true);
+    expect(link.frame(FRAME_MESSAGE, message, 10, false)).to.equal(false);
+  });
+
+  it('pulled messages wait for their room, in order, and say when they wait no longer', () => {
+    const body = () => new Uint8Array(2 * SIZES.ringBytes);
+    const taken: number[] = [];
+    for (const n of [0, 1, 2]) link.giveFrame(FRAME_MESSAGE, body(), () => taken.push(n));
+    const kinds: number[] = [];
+    for (const turn of [0, 1, 2]) {
+      expect(taken).to.deep.equal([0, 1, 2].slice(0, turn + 1));
+      link.publish();
+      expect(link.frame(FRAME_MESSAGE, new Uint8Array(SIZES.ringBytes), 10, false), 'others are refused').to.equal(
+        false,
+      );
+      kinds.push(...read());
+      if (turn < 2) expect(link.roomCame(), 'the lane looks again').to.equal(true);
+      link.publish();
+    }
+    expect(kinds).to.deep.equal([EV_FRAME | PARCEL, EV_FRAME | PARCEL, EV_FRAME | PARCEL]);
   });
 
   it('a stream that is over never writes to its row again: the row may belong to another', () => {
