@@ -3,6 +3,7 @@
 export type { AttachOptions } from './control/attach.js';
 export type { CallOptions, SendOptions } from './control/calls.js';
 export type { PeerTarget } from './control/peer-book.js';
+export type { CloseOptions, CloseReport } from './control/shutdown.js';
 export { type ErrorCode, VeloError } from './errors.js';
 export type { LaneHostKind } from './lanes/host.js';
 export {

@@ -7,6 +7,7 @@ import { Attacher, type AttachOptions } from './control/attach.js';
 import { type CallOptions, Calls, type SendOptions } from './control/calls.js';
 import { Messenger } from './control/messenger.js';
 import { type Peer, PeerBook, type PeerTarget } from './control/peer-book.js';
+import { type CloseOptions, type CloseReport, Shutdown } from './control/shutdown.js';
 import { VeloError } from './errors.js';
 import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
 import { CMD_PEER, encodeText } from './lanes/commands.js';
@@ -31,9 +32,6 @@ import { ADDRESS_KEY_LANES, ADDRESS_KEY_TCP } from './wire/names.js';
 import { PeerInfo } from './wire/peer-info.js';
 import { generateInstanceId, workerIdOf } from './wire/worker-id.js';
 
-const DEFAULT_CLOSE_MS = 5_000;
-/** A day: timers take no more than 25 of them. */
-const MAX_CLOSE_MS = 86_400_000;
 const IPV4_PREFIX = 32;
 const IPV6_PREFIX = 128;
 
@@ -68,11 +66,10 @@ export interface VeloStats extends CellTotals {
 export class Velo implements AsyncDisposable {
   /** Who this node is and how it is reached: give it to peers. */
   readonly peerInfo: PeerInfo;
-  private closing: Promise<void> | undefined;
+  private closing: Promise<CloseReport> | undefined;
 
   private constructor(
     private readonly options: ResolvedOptions,
-    private readonly host: LaneHost,
     private readonly node: NodeBlock,
     private readonly parts: NodeParts,
   ) {
@@ -113,7 +110,7 @@ export class Velo implements AsyncDisposable {
     const ports = host.links.map((link) => link.port);
     const peerInfo = new PeerInfo(instanceId, ownAddress(resolved.bindAddress, ports));
     const parts = new NodeParts(resolved, host, peerInfo, new ClientRows(rows, sizes));
-    return new Velo(resolved, host, new NodeBlock(nodeBlock), parts);
+    return new Velo(resolved, new NodeBlock(nodeBlock), parts);
   }
 
   get instanceId(): string {
@@ -240,21 +237,45 @@ export class Velo implements AsyncDisposable {
   }
 
   /**
-   * Takes the node down: anchors end as cancelled, senders as dropped, peers are told, queued bytes are written until
-   * `timeoutMs` (default 5,000, at most a day) is over. Calls in flight reject with `ERR_CLOSED`. Idempotent; never rejects.
+   * Refuses new requests from now on: their callers hear `ERR_PEER_SHUTTING_DOWN` at once, also while this thread computes. What was
+   * admitted goes on, and so do streams that are open and everything this node itself calls and sends. Peers can neither say hello
+   * nor attach any more, so an anchor made from here on is only of use on this node. There is no way back but `close`. Idempotent.
+   *
+   * @throws VeloError `ERR_CLOSED`.
    */
-  close(options: { timeoutMs?: number | undefined } = {}): Promise<void> {
-    const { timeoutMs = DEFAULT_CLOSE_MS } = options;
-    this.closing ??= this.parts.close(this.host, timeoutMs >= 0 ? Math.min(timeoutMs, MAX_CLOSE_MS) : 0);
+  beginDrain(): void {
+    this.open();
+    this.node.closeGate();
+  }
+
+  /**
+   * Takes the node down, in phases.
+   *
+   * 1. Gate: as `beginDrain`.
+   * 2. Drain: waits until every request that was admitted is answered. Open streams flow on meanwhile, and are not waited for. The
+   *    node can be used as before.
+   * 3. Teardown: everything rejects with `ERR_CLOSED`. Requests that no handler has begun are dropped. Streams end in order: what
+   *    senders had sent and finalized is written as far as readers take it, senders that are open end as dropped, and so do anchors
+   *    whose sender had not finished. Then sockets are written out and closed, and calls in flight reject with `ERR_CLOSED`.
+   *
+   * All of it takes `timeoutMs` milliseconds: 5,000 by default, at most a day; `Infinity` lets the drain wait for ever. The teardown
+   * has what the drain left, but 250 at the least, and 5,000 after a drain without a limit. A further call may shorten the time and
+   * resolves with the first. A handler must not await this: it would wait for itself. Never rejects.
+   */
+  close(options: CloseOptions = {}): Promise<CloseReport> {
+    const { shutdown } = this.parts;
+    shutdown.limit(options);
+    this.node.closeGate();
+    this.closing ??= shutdown.run();
     return this.closing;
   }
 
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close();
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
   }
 
   private open(): NodeParts {
-    if (this.closing !== undefined) throw new VeloError('ERR_CLOSED', 'the node is closed');
+    if (this.parts.shutdown.tornDown) throw new VeloError('ERR_CLOSED', 'the node is closed');
     return this.parts;
   }
 }
@@ -267,6 +288,7 @@ class NodeParts {
   readonly messenger: Messenger;
   readonly registry: AnchorRegistry;
   readonly attacher: Attacher;
+  readonly shutdown: Shutdown;
 
   constructor(
     options: ResolvedOptions,
@@ -284,7 +306,9 @@ class NodeParts {
       laneDied: (lane, error) => {
         // Messages ride lane 0: without it no answer can come.
         if (lane === 0) this.calls.failAll(error);
+        this.shutdown.markPassed(lane);
       },
+      marked: (lane) => this.shutdown.markPassed(lane),
     };
     const deferred = options.mux.flushPolicy.kind === 'manual';
     this.plane = new ClientPlane(rows, host.links, events, options.maxStreams, deferred);
@@ -300,6 +324,7 @@ class NodeParts {
     this.registry = new AnchorRegistry(workerId, this.plane, this.peers, this.calls, terms, options.maxStreams);
     this.registry.registerHandlers(this.messenger);
     this.attacher = new Attacher(workerId, options.lanes, this.plane, this.peers, this.messenger, this.calls);
+    this.shutdown = new Shutdown(host, this.plane, this.messenger.handlers, this.registry, this.calls);
     host.onLaneDeath = (lane, reason) =>
       this.plane.laneDied(lane, new VeloError('ERR_LANE_DIED', `lane ${lane} of this node died: ${reason}`));
     this.plane.start();
@@ -309,16 +334,6 @@ class NodeParts {
   private announce(peer: Peer): void {
     const route = encodeText(JSON.stringify(peer.route));
     for (const port of this.plane.ports) if (port.isOpen) port.command(CMD_PEER, peer.number, route);
-  }
-
-  async close(host: LaneHost, timeoutMs: number): Promise<void> {
-    this.registry.cancelAll();
-    this.plane.flush();
-    await host.close(timeoutMs);
-    const closed = new VeloError('ERR_CLOSED', 'the node was closed');
-    this.calls.failAll(closed);
-    this.plane.endAll(closed);
-    this.plane.stop();
   }
 }
 

@@ -198,8 +198,15 @@ export class AnchorRegistry {
     }
   }
 
-  /** The node closes: every anchor ends. */
-  cancelAll(): void {
-    for (const entry of [...this.anchors.values()]) entry.cancel();
+  /** The node goes down: every stream ends, but those that ride a lane, which ends them. Returns how many ended here. */
+  nodeCloses(): number {
+    let ended = 0;
+    for (const entry of [...this.anchors.values()]) if (entry.nodeCloses()) ended += 1;
+    return ended;
+  }
+
+  /** The lanes are gone: no anchor is left to attach to. */
+  leaveAll(): void {
+    for (const entry of [...this.anchors.values()]) entry.leave();
   }
 }

@@ -31,7 +31,7 @@ const NO_BYTES = new Uint8Array(0);
 /** Handlers that lanes serve themselves; a peer must find them in the list. */
 const LANE_HANDLERS: readonly string[] = [...BATCH_HANDLERS, HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP];
 
-export class Messenger implements Omit<MessageEvents, 'laneDied'> {
+export class Messenger implements Omit<MessageEvents, 'laneDied' | 'marked'> {
   readonly handlers = new HandlerTable();
   /** Answers to workers that nobody registered here. */
   repliesToNobody = 0;

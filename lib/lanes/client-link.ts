@@ -8,6 +8,7 @@ import { ENDING_NONE, RECEIVER_CANCEL, RECEIVER_STOP } from '../plane/rows.js';
 import {
   CMD_DATA,
   CMD_FRAME,
+  CMD_MARK,
   CMD_OPEN,
   CMD_PEER,
   decodeOpen,
@@ -33,6 +34,8 @@ export interface LinkLane {
   peer(number: number, route: PeerRoute): void;
   open(link: ClientLink, row: number, command: OpenCommand): void;
   sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array): void;
+  /** Sends the mark back behind everything that was admitted for this client. */
+  mark(link: ClientLink, tag: number): void;
   /** The stream's sender ended it: `ending` after everything it sent. */
   end(stream: EgressStream, ending: number): void;
   /** Drains of a slot's records were counted. */
@@ -213,6 +216,9 @@ export class ClientLink {
         return;
       case CMD_FRAME:
         this.lane.sendFrame(this, tag, readU32(bytes, offset), bytes.slice(offset + FRAME_HEAD_BYTES, offset + length));
+        return;
+      case CMD_MARK:
+        this.lane.mark(this, tag);
         return;
       default:
         throw new VeloError('ERR_CONDUIT_BROKEN', `client sent a record of kind ${kind}`);

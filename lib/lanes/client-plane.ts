@@ -12,6 +12,7 @@ import {
   EV_DATA,
   EV_FRAME,
   EV_FRAME_FAILED,
+  EV_MARK,
   EV_RETIRED,
   RESPONSE_ID_BYTES,
   readU32,
@@ -52,6 +53,8 @@ export interface MessageEvents {
   admitted(token: number, error: VeloError | undefined): void;
   /** An admitted frame was not written. `responseId` is that of its header. */
   frameFailed(type: number, responseId: Uint8Array, error: VeloError): void;
+  /** The lane sent a mark back. */
+  marked(lane: number): void;
   laneDied(lane: number, error: VeloError): void;
 }
 
@@ -233,12 +236,16 @@ export class ClientPlane {
    * claimed it (returns true), else when its lane retires it.
    */
   releaseReceiver(row: number): boolean {
-    if (this.rows.receivers.release(row)) {
-      this.freeReceiver(row);
-      return true;
-    }
+    if (this.releaseUnclaimed(row)) return true;
     this.requestReceiver(row, RECEIVER_CANCEL);
     return false;
+  }
+
+  /** Takes back a bind that nobody has claimed. False: somebody has. */
+  releaseUnclaimed(row: number): boolean {
+    if (!this.rows.receivers.release(row)) return false;
+    this.freeReceiver(row);
+    return true;
   }
 
   /** Asks the producer of a claimed stream to stop. An unclaimed bind keeps the wish until it is claimed. */
@@ -309,6 +316,9 @@ export class ClientPlane {
         this.messages.frameFailed(tag, bytes.slice(offset, offset + RESPONSE_ID_BYTES), error);
         return;
       }
+      case EV_MARK:
+        this.messages.marked(lane);
+        return;
       default:
         throw new VeloError('ERR_CONDUIT_BROKEN', `lane ${lane} sent a record of kind ${kind}`);
     }
@@ -334,8 +344,9 @@ export class ClientPlane {
     }
   }
 
-  /** The node closes: whatever is still open ends with `error`. */
+  /** The lanes are gone: what they had published is whole, and whatever is still open then ends with `error`. */
   endAll(error: VeloError): void {
+    for (const port of this.ports) while (port.drain());
     for (let row = 0; row < this.senderEnds.length; row++) this.endSenderRow(row, error);
     for (const end of this.receiverEnds) end?.laneDied(error);
   }

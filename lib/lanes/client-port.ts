@@ -5,7 +5,7 @@ import { VeloError } from '../errors.js';
 import type { ClientConduit } from '../plane/conduit.js';
 import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import { ItemFrameWriter } from '../wire/frame.js';
-import { CMD_PEER, KIND_MASK, PARCEL, PARCEL_MARK_BYTES, readU32, writeU32 } from './commands.js';
+import { CMD_MARK, CMD_PEER, KIND_MASK, PARCEL, PARCEL_MARK_BYTES, readU32, writeU32 } from './commands.js';
 
 /** What a lane's records and flags mean to the client thread. */
 export interface PortEvents {
@@ -133,8 +133,8 @@ export class ClientPort {
 
   command(kind: number, tag: number, body: Uint8Array): void {
     if (this.closed) throw new VeloError('ERR_LANE_DIED', 'the lane of this conduit is gone');
-    // A peer that one lane does not know would break it later. Peers have a bound of their own.
-    if (this.waiting.length >= MAX_WAITING_COMMANDS && kind !== CMD_PEER)
+    // A peer that one lane does not know would break it later, a drain without its mark would never end. Both have bounds of their own.
+    if (this.waiting.length >= MAX_WAITING_COMMANDS && kind !== CMD_PEER && kind !== CMD_MARK)
       throw new VeloError('ERR_LIMIT', `${MAX_WAITING_COMMANDS} commands already wait for a lane`);
     if (this.waiting.length > 0 || !this.writeCommand(kind, tag, body)) {
       this.waiting.push({ kind, tag, body });

@@ -12,6 +12,8 @@ export const CMD_OPEN = 2;
 export const CMD_PEER = 3;
 /** tag: token (0: nobody waits for the admission); body: u32 peer number, then one whole transport frame. */
 export const CMD_FRAME = 4;
+/** tag: any; no body. Comes back as `EV_MARK` once everything that was admitted before is out of the lane's hands. */
+export const CMD_MARK = 7;
 
 // ---- lane → client (record kinds of the ingress ring) ----------------------------------------------------------------
 /** tag: receiver tag; body: one stream frame. */
@@ -24,6 +26,8 @@ export const EV_FRAME = 3;
 export const EV_ADMITTED = 4;
 /** tag: transport frame type of a frame that was admitted but not written; body: 16 bytes response id, then `encodeOutcome`. */
 export const EV_FRAME_FAILED = 5;
+/** tag: that of the `CMD_MARK` it answers; no body. */
+export const EV_MARK = 7;
 
 /** Added to a kind when the body stands in the parcel port instead of the ring. */
 export const PARCEL = 32;

@@ -11,6 +11,10 @@ export interface FrameSource {
   readonly dialed: boolean;
   /** `host:port` of the other side, for messages to people. */
   readonly remote: string;
+  /** Counters of the transport it belongs to. */
+  readonly metrics: ConnectionMetrics;
+  /** Sends a whole frame back on this very connection, bounded; false: dropped. Only where the peer dialed. */
+  writeBack?(bytes: Uint8Array): boolean;
 }
 
 /**

@@ -8,13 +8,15 @@ import { encodeReply } from '../messenger/replies.js';
 import { isForLane } from '../mux/ingress-table.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { SENDER_CANCELLED, SENDER_STOPPED } from '../plane/rows.js';
-import { batchLaneOf, RESPONSE_NONE } from '../wire/envelope.js';
+import { batchLaneOf, RESPONSE_NONE, RESPONSE_TYPE_OFFSET } from '../wire/envelope.js';
 import { parseJson } from '../wire/json.js';
 import { JsonFields } from '../wire/json-fields.js';
 import { HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP } from '../wire/names.js';
+import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import type { ClientLink } from './client-link.js';
 import { parseRowIdentity } from './commands.js';
-import type { IntakeHooks } from './frame-intake.js';
+import type { DrainGate } from './drain-gate.js';
+import type { FrameSource, IntakeHooks } from './frame-intake.js';
 import type { LaneDrops } from './lane-metrics.js';
 import { MessageFrame } from './message-frame.js';
 import type { PeerLink } from './peer-link.js';
@@ -45,14 +47,15 @@ export class InboundRouter {
   constructor(
     private readonly lane: RouterLane,
     private readonly drops: LaneDrops,
+    private readonly gate: DrainGate,
   ) {
     this.classifier = new InboundClassifier(lane.workerHi, lane.workerLo);
     this.hooks = {
       onReadable: () => lane.guard(() => lane.beforeFrames()),
       onChunkEnd: () => lane.guard(() => lane.endTurn()),
       // Not guarded: what a peer's bytes may still upset costs that peer its connection, never the lane.
-      onFrame: (type, buffer, headerAt, headerLength, payloadAt, payloadLength) =>
-        this.onFrame(type, buffer, headerAt, headerLength, payloadAt, payloadLength),
+      onFrame: (type, buffer, headerAt, headerLength, payloadAt, payloadLength, source) =>
+        this.onFrame(type, buffer, headerAt, headerLength, payloadAt, payloadLength, source),
     };
   }
 
@@ -77,7 +80,9 @@ export class InboundRouter {
     headerLength: number,
     payloadAt: number,
     payloadLength: number,
+    source: FrameSource,
   ): void {
+    if (type === FRAME_MESSAGE && !this.gate.admits(buffer, headerAt, headerLength, source)) return;
     const message = this.classifier.classify(type, buffer, headerAt, headerLength, payloadAt, payloadLength);
     if (message === undefined) {
       this.drops.badMessage += 1;
@@ -92,6 +97,8 @@ export class InboundRouter {
         return;
       case 'answer':
       case 'refused': {
+        // Nobody waits for a message without an answer, so nobody needs to hear that it was refused.
+        if (message.kind === 'refused' && buffer[headerAt + RESPONSE_TYPE_OFFSET] === RESPONSE_NONE) return;
         const link = this.lane.links[message.origin];
         // Only an answer to a call that is out: nobody else may fill a client's queue in the name of answers.
         if (!link?.takeExpected(message.slot, message.generation)) this.drops.badMessage += 1;

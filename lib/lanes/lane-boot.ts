@@ -6,6 +6,7 @@ import type { ErrorCode } from '../errors.js';
 import { ClientConduit, createConduit } from '../plane/conduit.js';
 import { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import type { LaneLink, LaneMemory, LaneOptions } from './host.js';
+import type { StreamEnds } from './streams-end.js';
 
 /** Handed to the lane's thread. The three ports must be in the transfer list. */
 export interface LaneBoot {
@@ -20,8 +21,9 @@ export type LaneReport =
   | { type: 'listening'; port: number }
   | { type: 'failed'; code: ErrorCode; message: string }
   | { type: 'fatal'; message: string }
-  | { type: 'closed' };
+  | { type: 'closed'; ends: StreamEnds };
 
+/** `close` may come again, with less time. */
 export type LaneOrder = { type: 'go' } | { type: 'close'; timeoutMs: number };
 
 /** The client's half of a lane that is about to start. */

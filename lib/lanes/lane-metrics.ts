@@ -110,5 +110,7 @@ export class LaneMetrics {
     now[cell++] = tcp.connectionsOpened + uds.connectionsOpened;
     now[cell++] = tcp.connectionsClosed + uds.connectionsClosed;
     now[cell++] = tcp.inboundRefused + uds.inboundRefused;
+    now[cell++] = tcp.writeBackDropped + uds.writeBackDropped;
+    now[cell++] = tcp.drainRejected + uds.drainRejected;
   }
 }

@@ -47,6 +47,8 @@ export class HandlerTable {
   readonly #observe: OutcomeObserver | undefined;
   readonly #maxInFlight: number;
   #running = 0;
+  #stopped = false;
+  #whenIdle: (() => void)[] = [];
 
   constructor(options: HandlerTableOptions = {}) {
     const max = options.maxInFlight ?? DEFAULT_MAX_IN_FLIGHT;
@@ -94,11 +96,24 @@ export class HandlerTable {
     return [...this.#handlers.keys()];
   }
 
+  /** Resolves when nothing is in flight; at once when nothing is. */
+  idle(): Promise<void> {
+    if (this.inFlight === 0) return Promise.resolve();
+    return new Promise((resolve) => this.#whenIdle.push(resolve));
+  }
+
+  /** Starts no handler any more: what waits, and what still comes, is dropped without an answer. Returns what was in flight. */
+  stop(): number {
+    this.#stopped = true;
+    return this.inFlight;
+  }
+
   /**
    * Takes a request to its handler. An unordered handler is started in this call; an ordered one in its turn. `payload`
    * becomes the application's: it must not alias anything of ours. Never throws for what handlers do.
    */
   dispatch(request: DispatchRequest, payload: Uint8Array, reply: ReplySink): void {
+    if (this.#stopped) return;
     const { handler: name, id } = request;
     const handler = this.#handlers.get(name);
     if (handler === undefined) {
@@ -129,10 +144,12 @@ export class HandlerTable {
     context: HandlerContext,
     reply: ReplySink,
   ): Promise<void> {
+    if (this.#stopped) return;
     this.#running += 1;
     const outcome = await runHandler(handler, request.responseType, payload, context);
     await this.#answer(request, handler, outcome, reply);
     this.#running -= 1;
+    if (this.inFlight === 0) for (const resolve of this.#whenIdle.splice(0)) resolve();
   }
 
   async #answer(

@@ -58,6 +58,8 @@ export const CELL_NAMES = [
   'connectionsOpened',
   'connectionsClosed',
   'inboundRefused',
+  'writeBackDropped',
+  'drainRejected',
 ] as const;
 
 export type CellName = (typeof CELL_NAMES)[number];

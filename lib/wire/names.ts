@@ -22,6 +22,8 @@ export const HANDLER_ANCHOR_ATTACH = '_anchor_attach';
 export const HANDLER_ANCHOR_DETACH = '_anchor_detach';
 export const HANDLER_ANCHOR_FINALIZE = '_anchor_finalize';
 export const HANDLER_ANCHOR_CANCEL = '_anchor_cancel';
+export const HANDLER_ANCHOR_ABORT_ATTACH = '_anchor_abort_attach';
+export const HANDLER_ANCHOR_RENEW = '_anchor_renew';
 export const HANDLER_MPSC_DETACH = '_mpsc_anchor_detach';
 export const HANDLER_MPSC_CANCEL = '_mpsc_anchor_cancel';
 export const HANDLER_STREAM_CANCEL = '_stream_cancel';
@@ -56,6 +58,8 @@ export const DRAIN_EXEMPT_HANDLERS: readonly string[] = [
   HANDLER_ANCHOR_DETACH,
   HANDLER_ANCHOR_FINALIZE,
   HANDLER_ANCHOR_CANCEL,
+  HANDLER_ANCHOR_ABORT_ATTACH,
+  HANDLER_ANCHOR_RENEW,
   HANDLER_MPSC_DETACH,
   HANDLER_MPSC_CANCEL,
   HANDLER_RV_ACQUIRE,

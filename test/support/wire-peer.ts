@@ -45,6 +45,7 @@ import {
   FRAME_ACK,
   FRAME_MESSAGE,
   FRAME_RESPONSE,
+  FRAME_SHUTTING_DOWN,
   FrameReader,
   MAX_FRAME_BODY,
 } from '../../lib/wire/transport-frame.js';
@@ -81,6 +82,11 @@ export interface SeenBatch {
 
 export interface SeenRequest {
   readonly handler: string;
+  readonly payload: Uint8Array;
+}
+
+export interface Echo {
+  readonly header: Uint8Array;
   readonly payload: Uint8Array;
 }
 
@@ -127,6 +133,10 @@ export class WirePeer {
   onBatch: (batch: SeenBatch) => void = () => {};
   private readonly server: Server;
   private readonly sockets = new Set<Socket>();
+  /** Sockets that the node dialed. */
+  readonly accepted = new Set<Socket>();
+  /** Requests that a draining node sent back: header and payload, as they came. */
+  readonly echoes: Echo[] = [];
   private readonly dialed = new Map<number, Socket>();
   private readonly calls = new Map<number, (answer: Answer) => void>();
   private readonly sequences = new Map<string, number>();
@@ -142,7 +152,11 @@ export class WirePeer {
     if (options.lanes !== undefined)
       entries.push([ADDRESS_KEY_LANES, encodeLanePorts(Array.from({ length: options.lanes }, () => port))]);
     this.info = new PeerInfo(instanceId, encodeWorkerAddress(entries));
-    server.on('connection', (socket) => this.adopt(socket));
+    server.on('connection', (socket) => {
+      this.accepted.add(socket);
+      socket.on('close', () => this.accepted.delete(socket));
+      this.adopt(socket);
+    });
   }
 
   static async listen(options: WirePeerOptions = {}): Promise<WirePeer> {
@@ -219,7 +233,8 @@ export class WirePeer {
     await this.write(this.request(handler, bytes, RESPONSE_NONE, 0));
   }
 
-  private request(handler: string, payload: Uint8Array, responseType: number, slot: number): Uint8Array {
+  /** A request as a whole frame. */
+  request(handler: string, payload: Uint8Array, responseType: number, slot = 0): Uint8Array {
     const id = { workerHi: u64High(this.workerId), workerLo: u64Low(this.workerId), slot, generation: 0 };
     return encodeFrame(FRAME_MESSAGE, encodeRequestHeader(responseType, id, handler), payload);
   }
@@ -280,6 +295,7 @@ export class WirePeer {
   private onFrame(type: number, buffer: Uint8Array, at: number, length: number, bodyAt: number, body: number): void {
     const payload = buffer.slice(bodyAt, bodyAt + body);
     if (type === FRAME_MESSAGE) this.onRequest(buffer, at, length, payload);
+    else if (type === FRAME_SHUTTING_DOWN) this.echoes.push({ header: buffer.slice(at, at + length), payload });
     else if (type === FRAME_RESPONSE || type === FRAME_ACK) {
       const via = type === FRAME_RESPONSE ? 'response' : 'ack';
       const { id, ok } =

@@ -41,6 +41,7 @@ describe('the client end of a conduit', () => {
       frame: () => {},
       admitted: (token: number) => admitted.push(token),
       frameFailed: () => {},
+      marked: () => {},
       laneDied: () => {},
     };
     port = new ClientPlane(new ClientRows(createClientRows(SIZES), SIZES), [link], events, 1, false).port(0);
