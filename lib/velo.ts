@@ -51,6 +51,8 @@ export interface AttachStreamOptions<T> extends AttachOptions {
 export interface VeloStats extends CellTotals {
   /** Records written, by type. */
   recordsSent: { data: number; openSlot: number; closeSlot: number; creditUpdate: number; lifecycle: number };
+  /** Attaches from other nodes that were accepted, by transport key. */
+  attaches: Readonly<Record<string, number>>;
   /** Anchors that exist, senders that are open, calls in flight, peers known. */
   anchors: number;
   senders: number;
@@ -229,6 +231,7 @@ export class Velo implements AsyncDisposable {
         creditUpdate: totals.recordsSentCreditUpdate,
         lifecycle: totals.recordsSentLifecycle,
       },
+      attaches: { ...registry.attaches },
       anchors: registry.active,
       senders: plane.liveRows.senders,
       pendingCalls: calls.pending,

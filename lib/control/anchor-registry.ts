@@ -46,6 +46,8 @@ const LOCAL_ID_BYTES = 8;
 
 export class AnchorRegistry {
   private readonly anchors = new Map<bigint, AnchorEntry>();
+  /** Attaches that were accepted, by transport key. Only this node's own keys: a peer cannot add one. */
+  readonly attaches: Record<string, number> = { [MESSENGER_MUX_KEY]: 0 };
   /** Live slots and unclaimed binds by (peer, chosen lane). */
   private readonly loads = new Map<bigint, Uint32Array>();
 
@@ -119,6 +121,7 @@ export class AnchorRegistry {
       const lane = chooseLane(request.laneKey, this.loadsOf(sender), this.terms.lanes);
       const feed = this.bind(entry, sender, lane);
       entry.attachRemote(feed, request.streamCancelHandle);
+      this.attaches[MESSENGER_MUX_KEY]! += 1;
       return {
         ok: true,
         value: {
