@@ -19,6 +19,7 @@ import {
   until,
   within,
 } from '../support/nodes.js';
+import { WirePeer } from '../support/wire-peer.js';
 
 const FOREVER = { timeoutMs: Number.POSITIVE_INFINITY };
 const CLEAN = { drained: true, abandonedHandlers: 0, endedAnchors: 0, endedSenders: 0 };
@@ -57,6 +58,9 @@ function isPending(promise: Promise<unknown>): Promise<boolean> {
 }
 
 streamSuite('the drain of a closing node', (host, nodes) => {
+  let peer: WirePeer | undefined;
+  afterEach(() => peer?.close());
+
   it('AY-07 waits for a handler that runs, and its answer arrives', async () => {
     const { consumer: caller, producer: node } = await nodes.pair(host);
     const held = new Held(node, 'slow', false);
@@ -88,6 +92,44 @@ streamSuite('the drain of a closing node', (host, nodes) => {
     }
     expect(await Promise.all(calls)).to.deep.equal(range(1, 5).map((i) => Uint8Array.of(i)));
     expect(held.started).to.deep.equal([1, 2, 3, 4]);
+    expect(await within(SOON_MS, closing)).to.deep.equal(CLEAN);
+  });
+
+  it('AY-07 answers that find the ring full arrive too', async () => {
+    const { consumer: caller, producer: node } = await nodes.pair(host, {}, { ringBytes: 1024 });
+    const held = new Held(node, 'slow', false);
+    const calls = range(0, 200).map((i) => caller.unary(node.peerInfo, 'slow', Uint8Array.of(i)));
+    await until('all of them run', () => held.started.length === 200);
+    const closing = node.close(FOREVER);
+    held.letGo();
+    expect(await within(SOON_MS, closing)).to.deep.equal(CLEAN);
+    expect(await within(SOON_MS, Promise.all(calls))).to.deep.equal(range(0, 200).map((i) => Uint8Array.of(i)));
+  });
+
+  it('AY-07 an answer that its connection has no room for counts as in flight', async () => {
+    const node = await nodes.make({ host });
+    const reader = (await WirePeer.listen()).faces(node);
+    peer = reader;
+    let runs = 0;
+    node.registerHandler(
+      'large',
+      unaryHandler(() => {
+        runs += 1;
+        return new Uint8Array(1024 * 1024);
+      }),
+    );
+    await reader.hello();
+    for (const socket of reader.accepted) socket.pause();
+    // More than what a connection and the kernel hold for a peer that does not read.
+    const calls = range(0, 40).map(() => reader.call('large'));
+    await until('all were handled, and answers wait for room', () => runs === 40 && node.stats().sendBackpressure > 0);
+    const closing = node.close(FOREVER);
+    expect(await isPending(closing)).to.equal(true);
+    node.createAnchor().controller.cancel(); // no teardown yet
+    for (const socket of reader.accepted) socket.resume();
+    expect((await within(SOON_MS, Promise.all(calls))).map(({ payload }) => payload.length)).to.deep.equal(
+      calls.map(() => 1024 * 1024),
+    );
     expect(await within(SOON_MS, closing)).to.deep.equal(CLEAN);
   });
 
@@ -200,9 +242,13 @@ describe('the drain of a node whose thread was busy', () => {
     const node = await nodes.make({ host: 'piscina', messageQueueBytes: 1 });
     const caller = await nodes.make({ host: 'piscina' });
     introduce(node, caller);
+    // Not done before a mark could have come back.
     node.registerHandler(
       'length',
-      unaryHandler((payload) => Uint8Array.of(payload.length / 1024)),
+      unaryHandler(async (payload) => {
+        await pause(50);
+        return Uint8Array.of(payload.length / 1024);
+      }),
     );
     await caller.unary(node.peerInfo, 'length');
     const first = caller.unary(node.peerInfo, 'length', LARGE);
