@@ -7,6 +7,7 @@ import { HELP, OptionError, type Options, parseOptions } from './forward-pass/op
 import { Progress } from './forward-pass/progress.js';
 import { formatReport, makeReport } from './forward-pass/report.js';
 import { runForwardPass } from './forward-pass/run.js';
+import { Stopped, stopSignal } from './forward-pass/stop.js';
 import { FRONTENDS, predict } from './forward-pass/workload.js';
 
 const EXIT_FAILED = 1;
@@ -18,7 +19,7 @@ async function run(options: Options): Promise<void> {
     `${options.engines} engines, ${FRONTENDS} frontends, ${options.requests} requests, ${options.policy} policy, ` +
       `${options.host} host`,
   );
-  const { measured, showcase } = await runForwardPass(options, progress);
+  const { measured, showcase } = await runForwardPass(options, progress, stopSignal());
   const report = makeReport(options, measured);
   if (options.json) {
     process.stdout.write(`${JSON.stringify(report)}\n`);
@@ -35,6 +36,10 @@ async function main(): Promise<number> {
     else await run(options);
     return 0;
   } catch (error) {
+    if (error instanceof Stopped) {
+      process.stderr.write('stopped\n');
+      return 0;
+    }
     const message = error instanceof Error ? error.message : String(error);
     process.stderr.write(`forward-pass: ${message}\n`);
     return error instanceof OptionError ? EXIT_BAD_OPTION : EXIT_FAILED;

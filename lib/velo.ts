@@ -13,6 +13,7 @@ import { Outbox } from './control/outbox.js';
 import { ownAddress, ownEndpoints } from './control/own-address.js';
 import { type Peer, PeerBook, type PeerTarget, type Reach } from './control/peer-book.js';
 import { PeerFinder } from './control/peer-finder.js';
+import { type CloseOptions, type CloseReport, Shutdown } from './control/shutdown.js';
 import { Staging } from './control/staging.js';
 import { VeloError } from './errors.js';
 import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
@@ -37,10 +38,6 @@ import type { DataHandle, StreamAnchorHandle } from './wire/handle.js';
 import { PeerInfo } from './wire/peer-info.js';
 import { generateInstanceId, workerIdOf } from './wire/worker-id.js';
 
-const DEFAULT_CLOSE_MS = 5_000;
-/** A day: timers take no more than 25 of them. */
-const MAX_CLOSE_MS = 86_400_000;
-
 export interface AnchorOptions<T> {
   /** How items become bytes. Default: MessagePack of any value. Both ends must agree. */
   codec?: ItemCodec<T> | undefined;
@@ -57,6 +54,8 @@ export interface AttachStreamOptions<T> extends AttachOptions {
 export interface VeloStats extends CellTotals {
   /** Records written, by type. */
   recordsSent: { data: number; openSlot: number; closeSlot: number; creditUpdate: number; lifecycle: number };
+  /** Attaches from other nodes that were accepted, by transport key. */
+  attaches: Readonly<Record<string, number>>;
   /** Anchors that exist, senders that are open, calls in flight, peers known. */
   anchors: number;
   senders: number;
@@ -74,12 +73,11 @@ export interface VeloStats extends CellTotals {
 export class Velo implements AsyncDisposable {
   /** Who this node is and how it is reached: give it to peers. */
   readonly peerInfo: PeerInfo;
-  private closing: Promise<void> | undefined;
+  private closing: Promise<CloseReport> | undefined;
   private membership: Membership | undefined;
 
   private constructor(
     private readonly options: ResolvedOptions,
-    private readonly host: LaneHost,
     private readonly node: NodeBlock,
     private readonly parts: NodeParts,
   ) {
@@ -133,7 +131,7 @@ export class Velo implements AsyncDisposable {
     const reach = { local: endpoints, numaNode: resolved.numaNode, uds: resolved.udsPath !== undefined };
     const block = new NodeBlock(nodeBlock);
     const parts = new NodeParts(resolved, host, peerInfo, reach, new ClientRows(rows, sizes), block);
-    const node = new Velo(resolved, host, block, parts);
+    const node = new Velo(resolved, block, parts);
     try {
       await node.join();
     } catch (error) {
@@ -335,6 +333,7 @@ export class Velo implements AsyncDisposable {
         creditUpdate: totals.recordsSentCreditUpdate,
         lifecycle: totals.recordsSentLifecycle,
       },
+      attaches: { ...registry.attaches },
       anchors: registry.active,
       senders: plane.liveRows.senders,
       pendingCalls: calls.pending,
@@ -344,25 +343,45 @@ export class Velo implements AsyncDisposable {
   }
 
   /**
-   * Takes the node down: anchors end as cancelled, senders as dropped, peers are told, queued bytes are written until
-   * `timeoutMs` (default 5,000, at most a day) is over. Calls in flight reject with `ERR_CLOSED`. Idempotent; never rejects.
+   * Refuses new requests from now on: their callers hear `ERR_PEER_SHUTTING_DOWN` at once, also while this thread computes. What was
+   * admitted goes on, and so do streams that are open and everything this node itself calls and sends. Peers can neither say hello
+   * nor attach any more, so an anchor made from here on is only of use on this node. There is no way back but `close`. Idempotent.
+   *
+   * @throws VeloError `ERR_CLOSED`.
    */
-  close(options: { timeoutMs?: number | undefined } = {}): Promise<void> {
-    const { timeoutMs = DEFAULT_CLOSE_MS } = options;
-    this.closing ??= this.takeDown(timeoutMs >= 0 ? Math.min(timeoutMs, MAX_CLOSE_MS) : 0);
+  beginDrain(): void {
+    this.open();
+    this.node.closeGate();
+  }
+
+  /**
+   * Takes the node down, in phases.
+   *
+   * 1. Gate: as `beginDrain`. The node leaves its directory.
+   * 2. Drain: waits until every request that was admitted is answered. Open streams flow on meanwhile, and are not waited for. The
+   *    node can be used as before.
+   * 3. Teardown: everything rejects with `ERR_CLOSED`. Requests that no handler has begun are dropped. Streams end in order: what
+   *    senders had sent and finalized is written as far as readers take it, senders that are open end as dropped, and so do anchors
+   *    whose sender had not finished. Then sockets are written out and closed, and calls in flight reject with `ERR_CLOSED`.
+   *
+   * All of it takes `timeoutMs` milliseconds: 5,000 by default, at most a day; `Infinity` lets the drain wait for ever. The teardown
+   * has what the drain left, but 250 at the least, and 5,000 after a drain without a limit. A further call may shorten the time and
+   * resolves with the first. A handler must not await this: it would wait for itself. Never rejects.
+   */
+  close(options: CloseOptions = {}): Promise<CloseReport> {
+    const { shutdown } = this.parts;
+    shutdown.limit(options);
+    this.node.closeGate();
+    this.closing ??= shutdown.run(this.membership);
     return this.closing;
   }
 
-  private async takeDown(timeoutMs: number): Promise<void> {
-    await Promise.all([this.membership?.leave(timeoutMs), this.parts.close(this.host, timeoutMs)]);
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close();
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
   }
 
   private open(): NodeParts {
-    if (this.closing !== undefined) throw new VeloError('ERR_CLOSED', 'the node is closed');
+    if (this.parts.shutdown.tornDown) throw new VeloError('ERR_CLOSED', 'the node is closed');
     return this.parts;
   }
 }
@@ -380,6 +399,7 @@ class NodeParts {
   readonly data: DataClient;
   readonly registry: AnchorRegistry;
   readonly attacher: Attacher;
+  readonly shutdown: Shutdown;
 
   constructor(
     options: ResolvedOptions,
@@ -399,11 +419,13 @@ class NodeParts {
       frameFailed: (type, responseId, error) => this.messenger.frameFailed(type, responseId, error),
       unstaged: (id) => this.staging.gone(id),
       laneDied: (lane, error) => {
+        this.shutdown.markPassed(lane);
         // Messages ride lane 0: without it no answer can come, and what it staged is gone.
         if (lane !== 0) return;
         this.staging.failAll(error);
         this.calls.failAll(error);
       },
+      marked: (lane) => this.shutdown.markPassed(lane),
     };
     const deferred = options.mux.flushPolicy.kind === 'manual';
     this.plane = new ClientPlane(rows, host.links, events, options.maxStreams, deferred);
@@ -433,6 +455,11 @@ class NodeParts {
     this.registry = new AnchorRegistry(workerId, this.plane, this.peers, this.calls, terms, options.maxStreams);
     this.registry.registerHandlers(this.messenger);
     this.attacher = new Attacher(workerId, options.lanes, this.plane, this.messenger, this.calls);
+    this.shutdown = new Shutdown(host, this.plane, this.messenger.handlers, this.registry, [
+      this.finder.close.bind(this.finder),
+      this.staging.failAll.bind(this.staging),
+      this.calls.failAll.bind(this.calls),
+    ]);
     host.onLaneDeath = (lane, reason) =>
       this.plane.laneDied(lane, new VeloError('ERR_LANE_DIED', `lane ${lane} of this node died: ${reason}`));
     this.plane.start();
@@ -452,17 +479,5 @@ class NodeParts {
   private announce(peer: Peer): void {
     const route = encodeText(JSON.stringify(peer.route));
     for (const port of this.plane.ports) if (port.isOpen) port.command(CMD_PEER, peer.number, route);
-  }
-
-  async close(host: LaneHost, timeoutMs: number): Promise<void> {
-    const closed = new VeloError('ERR_CLOSED', 'the node was closed');
-    this.finder.close(closed);
-    this.registry.cancelAll();
-    this.plane.flush();
-    await host.close(timeoutMs);
-    this.staging.failAll(closed);
-    this.calls.failAll(closed);
-    this.plane.endAll(closed);
-    this.plane.stop();
   }
 }

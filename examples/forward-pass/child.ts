@@ -16,6 +16,7 @@ export class Child {
   readonly #process: ChildProcess;
   readonly #inbox = new Mailbox<ToParent>();
   #stopping = false;
+  #terminated = false;
 
   constructor(name: string, file: URL, onProgress: (tokens: number) => void = () => {}) {
     this.name = name;
@@ -24,7 +25,9 @@ export class Child {
       this.stderr = (this.stderr + text).slice(-STDERR_KEPT);
     });
     this.failure = new Promise((_, reject) => {
-      const fail = (what: string) => reject(new Error(`${name} ${what}`));
+      const fail = (what: string) => {
+        if (!this.#terminated) reject(new Error(`${name} ${what}`));
+      };
       this.#process.on('error', (error) => fail(`could not be run: ${error.message}`));
       this.#process.on('message', (received) => {
         const message = received as ToParent;
@@ -56,6 +59,17 @@ export class Child {
     const closed = once(this.#process, 'close');
     this.send({ kind: 'stop' });
     await closed;
+  }
+
+  /** Sends SIGTERM: what the child has begun it finishes. Resolves with its exit code when it has ended. */
+  async terminate(): Promise<number | null> {
+    this.#terminated = true;
+    const child = this.#process;
+    if (child.exitCode === null && child.signalCode === null) {
+      child.kill('SIGTERM');
+      await once(child, 'close');
+    }
+    return child.exitCode;
   }
 
   kill(): void {

@@ -68,27 +68,37 @@ class Frontend {
 async function live(parent: ParentLink): Promise<void> {
   const { index, options, pieces, showcase } = await parent.receive('start');
   const velo = await Velo.create(nodeOptions(options));
-  parent.send({ kind: 'ready', peer: velo.peerInfo.toJSON() });
+  try {
+    parent.send({ kind: 'ready', peer: velo.peerInfo.toJSON() });
 
-  const { peers } = await parent.receive('peers');
-  const engines = peers.map((peer) => PeerInfo.fromJSON(peer));
-  for (const engine of engines) velo.registerPeer(engine);
-  parent.send({ kind: 'joined' });
+    const { peers } = await parent.receive('peers');
+    const engines = peers.map((peer) => PeerInfo.fromJSON(peer));
+    for (const engine of engines) velo.registerPeer(engine);
+    parent.send({ kind: 'joined' });
 
-  await parent.receive('go');
-  const frontend = new Frontend(velo, engines, options, pieces);
+    await parent.receive('go');
+    const frontend = new Frontend(velo, engines, options, pieces);
+    const requests = requestsWhere(options, (request) => frontendOf(request) === index);
+    const texts = await parent.finish(runAll(frontend, requests, parent));
+    const { tokens, firstTokenMs, interTokenMs } = frontend;
+    const showcaseText = texts[requests.indexOf(showcase)] ?? '';
+    parent.send({ kind: 'received', tokens, firstTokenMs, interTokenMs, showcaseText });
+
+    await parent.receive('stop');
+  } finally {
+    await velo.close();
+  }
+}
+
+async function runAll(frontend: Frontend, requests: readonly number[], parent: ParentLink): Promise<string[]> {
   const report = () => parent.send({ kind: 'progress', tokens: frontend.tokens });
   const timer = setInterval(report, PROGRESS_INTERVAL_MS);
-  const requests = requestsWhere(options, (request) => frontendOf(request) === index);
-  const texts = await Promise.all(requests.map((request) => frontend.run(request)));
-  clearInterval(timer);
-  report();
-  const { tokens, firstTokenMs, interTokenMs } = frontend;
-  const showcaseText = texts[requests.indexOf(showcase)] ?? '';
-  parent.send({ kind: 'received', tokens, firstTokenMs, interTokenMs, showcaseText });
-
-  await parent.receive('stop');
-  await velo.close();
+  try {
+    return await Promise.all(requests.map((request) => frontend.run(request)));
+  } finally {
+    clearInterval(timer);
+    report();
+  }
 }
 
 await new ParentLink().run(live);

@@ -2,8 +2,11 @@
 
 import { Mailbox } from './mailbox.js';
 import type { ToChild, ToParent } from './messages.js';
+import { FINISH_MS, Stopped, stopped, stopSignal } from './stop.js';
 
 export class ParentLink {
+  /** This process was told to end: it takes nothing new, finishes what it has, closes its node, and exits with 0. */
+  readonly stop = stopSignal();
   readonly #inbox = new Mailbox<ToChild>();
 
   constructor() {
@@ -12,8 +15,18 @@ export class ParentLink {
     process.on('disconnect', () => process.exit());
   }
 
+  /** Rejects with `Stopped` after a signal. */
   receive<K extends ToChild['kind']>(kind: K): Promise<Extract<ToChild, { kind: K }>> {
-    return this.#inbox.receive(kind);
+    return Promise.race([this.#inbox.receive(kind), stopped(this.stop)]);
+  }
+
+  /** What work comes to. After a signal it has `FINISH_MS` more, and then, or when it fails, this rejects with `Stopped`. */
+  async finish<T>(work: Promise<T>): Promise<T> {
+    try {
+      return await Promise.race([work, stopped(this.stop, FINISH_MS)]);
+    } catch (error) {
+      throw this.stop.aborted ? this.stop.reason : error;
+    }
   }
 
   send(message: ToParent): void {
@@ -23,7 +36,9 @@ export class ParentLink {
   /** Runs a child's whole life. An error is told to the parent by name, then ends the process. */
   async run(life: (parent: ParentLink) => Promise<void>): Promise<void> {
     try {
-      await life(this);
+      await life(this).catch((error: unknown) => {
+        if (!(error instanceof Stopped)) throw error;
+      });
       process.disconnect();
     } catch (error) {
       const message = error instanceof Error ? (error.stack ?? error.message) : String(error);

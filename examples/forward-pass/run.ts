@@ -4,6 +4,7 @@ import { Child } from './child.js';
 import type { Options } from './options.js';
 import type { Progress } from './progress.js';
 import type { Measured } from './report.js';
+import { stopped } from './stop.js';
 import { tokenise } from './tokens.js';
 import { FRONTENDS, longestRequest, predict } from './workload.js';
 
@@ -16,8 +17,8 @@ export interface Outcome {
   readonly showcase: { readonly request: number; readonly text: string };
 }
 
-/** Rejects when any process fails, when the deadline passes, or when the engines' count of tokens is not the frontends'. */
-export async function runForwardPass(options: Options, progress: Progress): Promise<Outcome> {
+/** Rejects with `Stopped` when `stop` aborts and every process has ended, and when any process fails, when the deadline passes, or when the engines' count of tokens is not the frontends'. */
+export async function runForwardPass(options: Options, progress: Progress, stop: AbortSignal): Promise<Outcome> {
   const received = new Array<number>(FRONTENDS).fill(0);
   const frontends = received.map(
     (_, index) =>
@@ -34,7 +35,12 @@ export async function runForwardPass(options: Options, progress: Progress): Prom
   const deadline = startDeadline();
   try {
     const work = conduct(options, frontends, engines);
-    return await Promise.race([work, deadline.passed, ...children.map((child) => child.failure)]);
+    work.catch(() => {});
+    const ended = stopped(stop).catch(async (reason) => {
+      await Promise.all(children.map((child) => child.terminate()));
+      throw reason;
+    });
+    return await Promise.race([work, ended, deadline.passed, ...children.map((child) => child.failure)]);
   } finally {
     deadline.cancel();
     for (const child of children) child.kill();

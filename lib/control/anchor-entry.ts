@@ -223,6 +223,32 @@ export class AnchorEntry {
     this.onReadable();
   }
 
+  /**
+   * The node goes down. A stream that rides a lane is left to that lane; any other one ends here as dropped, behind what was not
+   * read. True when one did.
+   */
+  nodeCloses(): boolean {
+    const { local, cancelHandle } = this;
+    if (local !== undefined) {
+      this.remove();
+      local.cancelledByAnchor();
+      this.inject(DROPPED_BYTES);
+      return true;
+    }
+    if (cancelHandle === undefined) this.leave();
+    else if (this.feed?.unbind()) {
+      this.notify(cancelHandle, 'cancel');
+      return true;
+    }
+    return false;
+  }
+
+  /** Leaves the registry; what was not read can still be read. */
+  leave(): void {
+    this.remove();
+    this.onReadable();
+  }
+
   /** Asks the producer to stop, now or when it attaches. Idempotent. */
   requestStop(): void {
     if (this.stopRequested || this.removed) return;

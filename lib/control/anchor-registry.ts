@@ -48,6 +48,8 @@ const LOCAL_ID_BYTES = 8;
 
 export class AnchorRegistry {
   private readonly anchors = new Map<bigint, AnchorEntry>();
+  /** Attaches that were accepted, by transport key. Only this node's own keys: a peer cannot add one. */
+  readonly attaches: Record<string, number> = { [MESSENGER_MUX_KEY]: 0 };
   /** Live slots and unclaimed binds by (peer, chosen lane). */
   private readonly loads = new Map<bigint, Uint32Array>();
 
@@ -130,6 +132,7 @@ export class AnchorRegistry {
       const lane = chooseLane(request.laneKey, this.loadsOf(sender), this.terms.lanes);
       const feed = this.bind(entry, sender, lane);
       entry.attachRemote(feed, request.streamCancelHandle);
+      this.attaches[MESSENGER_MUX_KEY]! += 1;
       return {
         ok: true,
         value: {
@@ -209,8 +212,15 @@ export class AnchorRegistry {
     }
   }
 
-  /** The node closes: every anchor ends. */
-  cancelAll(): void {
-    for (const entry of [...this.anchors.values()]) entry.cancel();
+  /** The node goes down: every stream ends, but those that ride a lane, which ends them. Returns how many ended here. */
+  nodeCloses(): number {
+    let ended = 0;
+    for (const entry of [...this.anchors.values()]) if (entry.nodeCloses()) ended += 1;
+    return ended;
+  }
+
+  /** The lanes are gone: no anchor is left to attach to. */
+  leaveAll(): void {
+    for (const entry of [...this.anchors.values()]) entry.leave();
   }
 }

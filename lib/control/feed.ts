@@ -67,6 +67,13 @@ export class Feed implements ReceiverEnd {
     if (!this.closed) this.plane.requestStop(this.row.row);
   }
 
+  /** The node goes down: nobody may claim the slot any more. True when nobody had, and with that the stream is over. */
+  unbind(): boolean {
+    if (this.withdrawn || this.closed || !this.plane.releaseUnclaimed(this.row.row)) return false;
+    this.retired();
+    return true;
+  }
+
   /** Drops what is unread and lets go of the slot; its producer is told unless the stream is over already. */
   withdraw(): void {
     if (this.withdrawn) return;

@@ -23,15 +23,13 @@ export class Membership {
     return membership;
   }
 
-  /** Takes the node out. Never rejects: an entry that cannot be removed stays, as that of a process that was killed. */
-  async leave(timeoutMs: number): Promise<void> {
+  /**
+   * Takes the node out, and waits for that until `tooLate` resolves. Never rejects: an entry that cannot be removed stays, as that
+   * of a process that was killed.
+   */
+  async leave(tooLate: Promise<unknown>): Promise<void> {
     this.watching.abort();
-    let timer: NodeJS.Timeout | undefined;
-    const deadline = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, timeoutMs);
-    });
-    await Promise.race([this.unregister(), deadline]);
-    clearTimeout(timer);
+    await Promise.race([this.unregister(), tooLate]);
   }
 
   private async unregister(): Promise<void> {

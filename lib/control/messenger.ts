@@ -42,7 +42,7 @@ const LANE_HANDLERS: readonly string[] = [
   ...RENDEZVOUS_HANDLERS,
 ];
 
-export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged'> {
+export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 'marked'> {
   readonly handlers: HandlerTable;
   /** Answers to workers that nobody registered here. */
   repliesToNobody = 0;

@@ -9,6 +9,7 @@ import {
   CMD_DATA,
   CMD_FRAME,
   CMD_HELLO_ANSWER,
+  CMD_MARK,
   CMD_OPEN,
   CMD_PEER,
   CMD_REGISTER,
@@ -50,6 +51,8 @@ export interface LinkLane {
   sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array, dataId: number): void;
   /** Answers a hello on the socket it came in on; without bytes, forgets that socket. */
   answerHello(token: number, frame: Uint8Array): void;
+  /** Sends the mark back behind everything that was admitted for this client. */
+  mark(link: ClientLink, tag: number): void;
   /** The stream's sender ended it: `ending` after everything it sent. */
   end(stream: EgressStream, ending: number): void;
   /** Drains of a slot's records were counted. */
@@ -256,6 +259,9 @@ export class ClientLink {
         return;
       case CMD_HELLO_ANSWER:
         this.lane.answerHello(tag, bytes.slice(offset, offset + length));
+        return;
+      case CMD_MARK:
+        this.lane.mark(this, tag);
         return;
       default:
         throw new VeloError('ERR_CONDUIT_BROKEN', `client sent a record of kind ${kind}`);

@@ -14,6 +14,7 @@ import {
   EV_FRAME,
   EV_FRAME_FAILED,
   EV_HELLO,
+  EV_MARK,
   EV_RETIRED,
   EV_UNSTAGED,
   RESPONSE_ID_BYTES,
@@ -60,6 +61,8 @@ export interface MessageEvents {
   frameFailed(type: number, responseId: Uint8Array, error: VeloError): void;
   /** The lane let go of a staged or registered payload. */
   unstaged(id: number): void;
+  /** The lane sent a mark back. */
+  marked(lane: number): void;
   laneDied(lane: number, error: VeloError): void;
 }
 
@@ -241,12 +244,16 @@ export class ClientPlane {
    * claimed it (returns true), else when its lane retires it.
    */
   releaseReceiver(row: number): boolean {
-    if (this.rows.receivers.release(row)) {
-      this.freeReceiver(row);
-      return true;
-    }
+    if (this.releaseUnclaimed(row)) return true;
     this.requestReceiver(row, RECEIVER_CANCEL);
     return false;
+  }
+
+  /** Takes back a bind that nobody has claimed. False: somebody has. */
+  releaseUnclaimed(row: number): boolean {
+    if (!this.rows.receivers.release(row)) return false;
+    this.freeReceiver(row);
+    return true;
   }
 
   /** Asks the producer of a claimed stream to stop. An unclaimed bind keeps the wish until it is claimed. */
@@ -327,6 +334,9 @@ export class ClientPlane {
       case EV_UNSTAGED:
         this.messages.unstaged(tag >>> 0);
         return;
+      case EV_MARK:
+        this.messages.marked(lane);
+        return;
       default:
         throw new VeloError('ERR_CONDUIT_BROKEN', `lane ${lane} sent a record of kind ${kind}`);
     }
@@ -352,8 +362,9 @@ export class ClientPlane {
     }
   }
 
-  /** The node closes: whatever is still open ends with `error`. */
+  /** The lanes are gone: what they had published is whole, and whatever is still open then ends with `error`. */
   endAll(error: VeloError): void {
+    for (const port of this.ports) while (port.drain());
     for (let row = 0; row < this.senderEnds.length; row++) this.endSenderRow(row, error);
     for (const end of this.receiverEnds) end?.laneDied(error);
   }

@@ -6,6 +6,7 @@ import type { ClientConduit } from '../plane/conduit.js';
 import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import { ItemFrameWriter } from '../wire/frame.js';
 import {
+  CMD_MARK,
   CMD_PEER,
   CMD_REGISTER,
   CMD_STAGE,
@@ -34,10 +35,10 @@ const RECORDS_PER_TURN = 8192;
 /** Commands that may wait for room in the ring: calls and attaches in flight, which have bounds of their own. */
 const MAX_WAITING_COMMANDS = 65_536;
 /**
- * Commands outside of that bound, because they have one of their own and a lane that misses one is wrong for ever: peers, and
- * payloads that are let go of.
+ * Commands outside of that bound, because they have one of their own and a lane that misses one is wrong for ever: peers,
+ * payloads that are let go of, and the marks of a drain.
  */
-const ALWAYS_TAKEN: readonly number[] = [CMD_PEER, CMD_UNSTAGE];
+const ALWAYS_TAKEN: readonly number[] = [CMD_PEER, CMD_UNSTAGE, CMD_MARK];
 
 interface WaitingCommand {
   kind: number;

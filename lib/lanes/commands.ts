@@ -22,7 +22,9 @@ export const CMD_STAGED_FRAME = 7;
 /** tag: data id; body, always a parcel: data that the application registers. */
 export const CMD_REGISTER = 8;
 /** tag: token of an `EV_HELLO`; body: the frame to write on its socket, or nothing: the answer went another way. */
-export const CMD_HELLO_ANSWER = 12;
+export const CMD_HELLO_ANSWER = 9;
+/** tag: any; no body. Comes back as `EV_MARK` once everything that was admitted before is out of the lane's hands. */
+export const CMD_MARK = 10;
 
 // ---- lane → client (record kinds of the ingress ring) ----------------------------------------------------------------
 /** tag: receiver tag; body: one stream frame. */
@@ -37,9 +39,10 @@ export const EV_ADMITTED = 4;
 export const EV_FRAME_FAILED = 5;
 /** tag: data id; no body. The lane let go of that payload. */
 export const EV_UNSTAGED = 6;
-
 /** tag: token for `CMD_HELLO_ANSWER`; body: `encodeHelloEvent`. A `_hello` request. */
-export const EV_HELLO = 12;
+export const EV_HELLO = 7;
+/** tag: that of the `CMD_MARK` it answers; no body. */
+export const EV_MARK = 8;
 
 /** Added to a kind when the body stands in the parcel port instead of the ring. */
 export const PARCEL = 32;

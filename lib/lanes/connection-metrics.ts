@@ -34,6 +34,8 @@ export interface ConnectionMetrics {
   acceptErrors: number;
   /** Frames for an accepted socket that were dropped because the peer does not read them. */
   writeBackDropped: number;
+  /** Requests refused because this node drains, echoed or not. */
+  drainRejected: number;
 }
 
 function perType(): number[] {
@@ -59,5 +61,6 @@ export function connectionMetrics(): ConnectionMetrics {
     inboundRefused: 0,
     acceptErrors: 0,
     writeBackDropped: 0,
+    drainRejected: 0,
   };
 }

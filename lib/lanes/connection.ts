@@ -105,6 +105,10 @@ export class OutgoingConnection implements FrameSource {
     this.#pendingBytes = atLeastOne('pendingBytes', options.pendingBytes ?? DEFAULT_PENDING_BYTES);
   }
 
+  get metrics(): ConnectionMetrics {
+    return this.#metrics;
+  }
+
   get state(): OutgoingState {
     if (this.#closed) return 'closed';
     if (this.#closing) return 'closing';

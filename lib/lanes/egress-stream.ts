@@ -22,6 +22,8 @@ export class EgressStream implements SlotOwner {
   /** How the stream ends, once its sender said so, and after how many records. */
   ending = ENDING_NONE;
   endsAt = 0;
+  /** The node closed before its sender had ended it. */
+  droppedByNode = false;
   /** What the row's `pulled` word holds. */
   pulledPublished = 0;
   /** Pulled records after which the word is written unasked: half the inlet, so that a sender rarely sees it full. */

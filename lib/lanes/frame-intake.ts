@@ -12,11 +12,13 @@ export interface FrameSource {
   readonly dialed: boolean;
   /** `host:port` of the other side, for messages to people. */
   readonly remote: string;
+  /** Counters of the transport it belongs to. */
+  readonly metrics: ConnectionMetrics;
   readonly ends: SocketEnds;
   /** For `Suspicion` alone: the hosts of the peer that was named here last, and whether this socket is none of them. */
   claimedHosts: readonly string[] | undefined;
   suspect: boolean;
-  /** Sends a frame on this very socket. False: dropped, because it cannot be, or too much waits there. */
+  /** Sends a whole frame back on this very connection. False: dropped, because this node dialed it, or too much waits there. */
   writeBack(bytes: Uint8Array): boolean;
 }
 

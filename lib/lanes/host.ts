@@ -4,6 +4,7 @@
 import type { MuxConfig } from '../mux/mux-config.js';
 import type { ClientConduit, PlaneSizes } from '../plane/conduit.js';
 import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
+import type { StreamEnds } from './streams-end.js';
 
 /** Bounds and times of staged payloads, see the options of a node. */
 export interface RendezvousLimits {
@@ -65,8 +66,11 @@ export interface LaneHost {
   readonly links: readonly LaneLink[];
   /** Called at most once per lane, with the reason. Not called for lanes that `close` ended. */
   onLaneDeath: (lane: number, reason: string) => void;
-  /** Ends every lane: connections are closed once their queues are written, or at the deadline. */
-  close(timeoutMs: number): Promise<void>;
+  /**
+   * Ends every lane: streams in order, connections once their queues are written, all of it by the deadline. A further call may move
+   * the deadline closer. Resolves with the streams that had to be ended.
+   */
+  close(timeoutMs: number): Promise<StreamEnds>;
 }
 
 /** Waits for all of them, also when one fails; then rejects with the first failure. */

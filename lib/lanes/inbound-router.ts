@@ -9,12 +9,14 @@ import { ORIGIN_FIRST_WORKER } from '../messenger/response-origin.js';
 import { isForLane } from '../mux/ingress-table.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { SENDER_CANCELLED, SENDER_STOPPED } from '../plane/rows.js';
-import { batchLaneOf, RESPONSE_NONE, type RequestEnvelope } from '../wire/envelope.js';
+import { batchLaneOf, RESPONSE_NONE, RESPONSE_TYPE_OFFSET, type RequestEnvelope } from '../wire/envelope.js';
 import { parseJson } from '../wire/json.js';
 import { JsonFields } from '../wire/json-fields.js';
 import { HANDLER_HELLO, HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP, HEADER_RENDEZVOUS } from '../wire/names.js';
+import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import type { ClientLink } from './client-link.js';
 import { parseRowIdentity } from './commands.js';
+import type { DrainGate } from './drain-gate.js';
 import type { FrameSource, IntakeHooks } from './frame-intake.js';
 import { HelloSockets } from './hello-sockets.js';
 import type { LaneDrops } from './lane-metrics.js';
@@ -57,6 +59,7 @@ export class InboundRouter {
   constructor(
     private readonly lane: RouterLane,
     private readonly drops: LaneDrops,
+    private readonly gate: DrainGate,
   ) {
     this.classifier = new InboundClassifier(lane.workerHi, lane.workerLo);
     this.suspicion = new Suspicion(drops);
@@ -92,6 +95,7 @@ export class InboundRouter {
     payloadLength: number,
     source: FrameSource,
   ): void {
+    if (type === FRAME_MESSAGE && !this.gate.admits(buffer, headerAt, headerLength, source)) return;
     const message = this.classifier.classify(type, buffer, headerAt, headerLength, payloadAt, payloadLength);
     if (message === undefined) {
       this.drops.badMessage += 1;
@@ -112,6 +116,8 @@ export class InboundRouter {
           return;
         }
         this.rendezvous?.requestEnded(message.slot, message.generation);
+        // Nobody waits for a message without an answer, so nobody needs to hear that it was refused.
+        if (message.kind === 'refused' && buffer[headerAt + RESPONSE_TYPE_OFFSET] === RESPONSE_NONE) return;
         const link = this.lane.links[message.origin];
         // Only an answer to a call that is out: nobody else may fill a client's queue in the name of answers.
         if (!link?.takeExpected(message.slot, message.generation)) this.drops.badMessage += 1;

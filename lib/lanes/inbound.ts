@@ -52,6 +52,10 @@ export class InboundConnection implements FrameSource {
     socket.on('close', () => this.destroy());
   }
 
+  get metrics(): ConnectionMetrics {
+    return this.#metrics;
+  }
+
   get closed(): boolean {
     return this.#closed;
   }

@@ -4,6 +4,7 @@
 import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
 import { Lane } from './lane.js';
 import { type PreparedLane, prepareLane } from './lane-boot.js';
+import { type StreamEnds, sumOfEnds } from './streams-end.js';
 
 export async function startInlineHost(
   options: readonly LaneOptions[],
@@ -44,8 +45,9 @@ class InlineHost implements LaneHost {
     }
   }
 
-  async close(timeoutMs: number): Promise<void> {
-    await Promise.all(this.lanes.map((lane) => lane.close(timeoutMs)));
+  async close(timeoutMs: number): Promise<StreamEnds> {
+    const ends = await Promise.all(this.lanes.map((lane) => lane.close(timeoutMs)));
     for (const lane of this.prepared) lane.dispose();
+    return sumOfEnds(ends);
   }
 }

@@ -7,6 +7,7 @@ import { ClientConduit, createConduit } from '../plane/conduit.js';
 import { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import type { LaneLink, LaneMemory, LaneOptions } from './host.js';
 import type { SocketFile } from './socket-file.js';
+import type { StreamEnds } from './streams-end.js';
 
 /** Handed to the lane's thread. The three ports must be in the transfer list. */
 export interface LaneBoot {
@@ -28,8 +29,9 @@ export type LaneReport =
   | ({ type: 'listening' } & ListeningLane)
   | { type: 'failed'; code: ErrorCode; message: string }
   | { type: 'fatal'; message: string }
-  | { type: 'closed' };
+  | { type: 'closed'; ends: StreamEnds };
 
+/** `close` may come again, with less time. */
 export type LaneOrder = { type: 'go' } | { type: 'close'; timeoutMs: number };
 
 /** The client's half of a lane that is about to start. */

@@ -129,5 +129,7 @@ export class LaneMetrics {
     now[cell++] = rendezvous.reapedLeases;
     now[cell++] = rendezvous.expiredSlots;
     now[cell++] = rendezvous.badLeases;
+    now[cell++] = tcp.writeBackDropped + uds.writeBackDropped;
+    now[cell++] = tcp.drainRejected + uds.drainRejected;
   }
 }

@@ -19,14 +19,19 @@ export function runLane(boot: LaneBoot): Promise<void> {
     // The report must leave before the thread does.
     setImmediate(() => process.exit(EXIT_FATAL));
   });
+  let closing = false;
   return new Promise<void>((resolve) => {
     control.on('message', (order: LaneOrder) => {
       if (order.type === 'go') resolve();
-      else
-        void lane.close(order.timeoutMs).then(() => {
-          report({ type: 'closed' });
+      else {
+        const closed = lane.close(order.timeoutMs);
+        if (closing) return;
+        closing = true;
+        void closed.then((ends) => {
+          report({ type: 'closed', ends });
           control.close();
         });
+      }
     });
     lane.start().then(
       (listening) => report({ type: 'listening', ...listening }),

@@ -26,6 +26,8 @@ import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js
 import { ClientLink, type LinkLane } from './client-link.js';
 import { type OpenCommand, type PeerRoute, SELF_PEER } from './commands.js';
 import { OutgoingConnection } from './connection.js';
+import { Deadline } from './deadline.js';
+import { DrainGate } from './drain-gate.js';
 import { EgressStream } from './egress-stream.js';
 import type { Endpoint } from './endpoint.js';
 import { FramePool } from './frame-pool.js';
@@ -41,10 +43,13 @@ import { type PeerLane, PeerLink } from './peer-link.js';
 import { LaneRendezvous } from './rendezvous.js';
 import { Sleeper } from './sleeper.js';
 import type { SocketFile } from './socket-file.js';
+import { type StreamEnds, StreamsEnd } from './streams-end.js';
 
 const ROW_MASK = 0xffff;
 const THREAD_SHIFT = 16;
 const THREAD_MASK = 0xf;
+/** What streams leave of the time of a close, so that what they ended with can still be written. At most half of it. */
+const WRITE_GRACE_MS = 250;
 
 export class Lane implements LinkLane, PeerLane, RouterLane {
   readonly lane: number;
@@ -61,12 +66,13 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
 
   private readonly options: LaneOptions;
   private readonly node: NodeBlock;
+  readonly gate: DrainGate;
   private readonly router: InboundRouter;
   private readonly listener: Listener;
   private readonly udsListener: Listener;
   private readonly sleepers: Sleeper[] = [];
   private readonly peers: (PeerLink | undefined)[] = [];
-  private readonly batchers: PeerBatcher[] = [];
+  readonly batchers: PeerBatcher[] = [];
   private readonly visits: DrainVisits<IngressTable>;
   private readonly timer = new LaneTimer(() => this.onTimer());
   private readonly claimed: ClaimedBind = { row: 0, generation: 0, credit: 0, byteBudget: 0 };
@@ -76,6 +82,11 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private nextSweep = 0;
   private turnQueued = false;
   private closed = false;
+  /** A close has begun. */
+  private ending: StreamsEnd | undefined;
+  private ended: Promise<StreamEnds> | undefined;
+  private readonly closeDeadline = new Deadline();
+  private readonly streamsDeadline = new Deadline();
   private readonly lookAgainMs: number;
 
   constructor(
@@ -97,7 +108,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.pool = new FramePool(() => this.touch());
     this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
-    this.router = new InboundRouter(this, this.laneMetrics.drops);
+    this.gate = new DrainGate(this.node);
+    this.router = new InboundRouter(this, this.laneMetrics.drops, this.gate);
     if (options.lane === 0)
       this.rendezvous = new LaneRendezvous(this, this.router, options.rendezvous, this.laneMetrics.rendezvous);
     this.router.rendezvous = this.rendezvous;
@@ -224,6 +236,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.laneMetrics.publish();
     for (const link of this.links) link.publish();
     this.arm();
+    this.ending?.look();
   }
 
   private arm(): void {
@@ -301,6 +314,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     link.senders[row] = stream;
     const { anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget } = command;
     try {
+      if (this.ending !== undefined) throw new VeloError('ERR_CLOSED', 'the lane is closing');
       stream.slot = batcher.open(stream, anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget);
       link.lookForEnding(stream);
     } catch (error) {
@@ -329,6 +343,14 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const peer = this.peers[peerNumber];
     if (peer === undefined) frame.failed(new VeloError('ERR_UNKNOWN_PEER', `peer ${peerNumber} is not registered`));
     else if (peer.send(frame)) frame.admitted(undefined);
+    else if (frame.isAnswer) {
+      this.gate.hold();
+      frame.whenDecided = () => this.gate.release();
+    }
+  }
+
+  mark(link: ClientLink, tag: number): void {
+    this.gate.mark(link, tag);
   }
 
   answerHello(token: number, frame: Uint8Array): void {
@@ -392,41 +414,41 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
 
   // ---- the end
 
-  /** Ends every stream in order, writes what is queued, and lets go of everything; at the deadline it lets go anyway. */
-  async close(timeoutMs: number): Promise<void> {
+  /**
+   * Ends every stream in order, writes what is queued, and lets go of everything; at the deadline it lets go anyway. A further call
+   * may move the deadline closer. Resolves with what it had to end.
+   */
+  close(timeoutMs: number): Promise<StreamEnds> {
+    this.streamsDeadline.limit(Math.max(timeoutMs / 2, timeoutMs - WRITE_GRACE_MS));
+    this.closeDeadline.limit(timeoutMs);
+    this.ended ??= this.letGo();
+    return this.ended;
+  }
+
+  private async letGo(): Promise<StreamEnds> {
+    const ending = new StreamsEnd(this);
     if (!this.closed) {
-      try {
-        this.endStreams();
-      } catch {
-        // A lane that cannot end in order still lets go of everything.
-      }
+      this.ending = ending;
+      // A lane that cannot end in order still lets go of everything.
+      await ending.run(this.streamsDeadline).catch(() => {});
       this.closed = true;
     }
+    this.streamsDeadline.clear();
     this.timer.stop();
     for (const sleeper of this.sleepers) sleeper.stop();
     const listeners = Promise.all([this.listener.close(), this.udsListener.close()]);
     const peers = this.peers.filter((peer) => peer !== undefined);
-    let timer: NodeJS.Timeout | undefined;
-    const deadline = new Promise((resolve) => {
-      timer = setTimeout(resolve, timeoutMs);
-    });
+    const { passed } = this.closeDeadline;
     // What it gives back, and whom it tells, must be queued before the connections take no more.
-    await Promise.race([this.rendezvous?.close(), deadline]);
-    await Promise.race([Promise.all(peers.map((peer) => peer.closeConnections())), deadline]);
-    clearTimeout(timer);
+    await Promise.race([this.rendezvous?.close(), passed]);
+    await Promise.race([Promise.all(peers.map((peer) => peer.closeConnections())), passed]);
+    this.closeDeadline.clear();
     for (const peer of peers) peer.destroyConnections();
     await listeners;
+    return ending.ends;
   }
 
-  /** Peers hear of every stream that ends with this node: senders as dropped, receivers as cancelled. */
-  private endStreams(): void {
-    for (const link of this.links) {
-      link.drain();
-      for (const stream of link.senders) stream?.batcher.terminal(stream.slot, DROPPED_BYTES);
-      for (const stream of link.receivers) if (stream !== undefined) this.cancelReceiver(stream);
-    }
-    this.endTurn();
-    for (const batcher of this.batchers) batcher.shutdown();
-    this.endTurn();
+  *tables(): Iterable<IngressTable> {
+    for (const peer of this.peers) for (const table of peer?.tables ?? []) if (table !== undefined) yield table;
   }
 }

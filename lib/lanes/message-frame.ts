@@ -2,7 +2,7 @@
 // admission, if somebody waits for it, and a write that failed.
 
 import { VeloError } from '../errors.js';
-import { REQUEST_ID_OFFSET, RESPONSE_NONE } from '../wire/envelope.js';
+import { REQUEST_ID_OFFSET, RESPONSE_NONE, RESPONSE_TYPE_OFFSET } from '../wire/envelope.js';
 import { responseGeneration, responseSlot } from '../wire/response-id.js';
 import { FRAME_MESSAGE, PREAMBLE_LEN } from '../wire/transport-frame.js';
 import type { ClientLink } from './client-link.js';
@@ -10,7 +10,6 @@ import { EV_ADMITTED, EV_FRAME_FAILED, encodeOutcome, RESPONSE_ID_BYTES } from '
 import { OutFrame } from './out-frame.js';
 
 const TYPE_OFFSET = 2;
-const RESPONSE_TYPE_OFFSET = 1;
 
 export class MessageFrame extends OutFrame {
   constructor(
@@ -24,6 +23,14 @@ export class MessageFrame extends OutFrame {
     private readonly lost: () => void = () => {},
   ) {
     super(bytes);
+  }
+
+  /** Called once its admission is decided, for a frame that waits for it. */
+  whenDecided: () => void = () => {};
+
+  /** An answer to a peer's request. */
+  get isAnswer(): boolean {
+    return this.buffer[this.start + TYPE_OFFSET] !== FRAME_MESSAGE;
   }
 
   /** A request whose caller waits for an answer. */
@@ -50,6 +57,7 @@ export class MessageFrame extends OutFrame {
   override onAdmitted(ok: boolean, error?: VeloError): void {
     if (ok) this.admitted(undefined);
     else this.failed(error);
+    this.whenDecided();
     this.touched();
   }
 

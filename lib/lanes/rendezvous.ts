@@ -9,6 +9,7 @@ import type { RendezvousMetrics } from '../messenger/rendezvous-metrics.js';
 import type { RequestEnvelope } from '../wire/envelope.js';
 import type { ClientLink } from './client-link.js';
 import { DataOwner } from './data-owner.js';
+import type { DrainGate } from './drain-gate.js';
 import type { RendezvousLimits } from './host.js';
 import { LaneCalls } from './lane-calls.js';
 import { type RendezvousRouter, StagedIntake } from './staged-intake.js';
@@ -18,6 +19,7 @@ export interface RendezvousLane {
   readonly lane: number;
   readonly workerHi: number;
   readonly workerLo: number;
+  readonly gate: DrainGate;
   now(): number;
   /** Ends a turn soon, so that whoever must hear does. */
   touch(): void;
@@ -35,7 +37,11 @@ export class LaneRendezvous {
     const shared = { metrics, now: () => lane.now(), touched: () => lane.touch() };
     this.calls = new LaneCalls(lane.lane, workerHi, workerLo);
     this.owner = new DataOwner({ ...limits, ...shared, workerHi, workerLo });
-    this.intake = new StagedIntake({ ...limits, ...shared, fail: (error) => lane.fail(error) }, router, this.calls);
+    this.intake = new StagedIntake(
+      { ...limits, ...shared, fail: (error) => lane.fail(error), gate: lane.gate },
+      router,
+      this.calls,
+    );
   }
 
   /** Staged requests of peers that came and were not handed to a client yet: a drain waits for them. */

@@ -14,6 +14,7 @@ import { HANDLER_RV_RELEASE, HEADER_RENDEZVOUS } from '../wire/names.js';
 import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import { type ClientLink, FRAME_HEAD_BYTES } from './client-link.js';
 import { writeU32 } from './commands.js';
+import type { DrainGate } from './drain-gate.js';
 import type { LaneCalls } from './lane-calls.js';
 import type { PeerLink } from './peer-link.js';
 
@@ -36,6 +37,8 @@ export interface StagedIntakeOptions {
   readonly touched: () => void;
   /** An invariant is broken: the lane cannot go on. */
   readonly fail: (error: unknown) => void;
+  /** A drain waits for what is being pulled. */
+  readonly gate: Pick<DrainGate, 'hold' | 'release'>;
 }
 
 /** Who knows the peers. */
@@ -97,6 +100,8 @@ export class StagedIntake {
       this.refuse(envelope, error);
       return;
     }
+    const { gate } = this.options;
+    gate.hold();
     const head = new Uint8Array(FRAME_HEAD_BYTES + headerLength);
     writeU32(head, 0, headerLength);
     head.set(buffer.subarray(headerAt, headerAt + headerLength), FRAME_HEAD_BYTES);
@@ -104,8 +109,15 @@ export class StagedIntake {
     const done: Promise<void> = this.fetch(fetch, head)
       // Its share is kept until the client has room: until then no further payload takes its memory.
       .then(
-        ({ bytes, end }) => link.giveFrame(FRAME_MESSAGE, bytes, end),
-        (error: unknown) => this.refuse(envelope, error),
+        ({ bytes, end }) =>
+          link.giveFrame(FRAME_MESSAGE, bytes, () => {
+            end();
+            gate.release();
+          }),
+        (error: unknown) => {
+          this.refuse(envelope, error);
+          gate.release();
+        },
       )
       .catch(this.options.fail)
       .finally(() => {

@@ -4,6 +4,7 @@
 import { existsSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { VeloError } from '../errors.js';
+import { Deadline } from './deadline.js';
 import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
 import {
   type LaneOrder,
@@ -14,6 +15,7 @@ import {
   transferList,
 } from './lane-boot.js';
 import { removeSocketFile, type SocketFile } from './socket-file.js';
+import { type StreamEnds, sumOfEnds } from './streams-end.js';
 
 /** Workers that do not end by themselves at a close are terminated this long after their deadline. */
 const TERMINATE_GRACE_MS = 500;
@@ -117,8 +119,11 @@ class ThreadHost implements LaneHost {
   private readonly ended = new Set<number>();
   /** Lanes whose control port has closed, also before anybody listened for their death. */
   private readonly lost = new Set<PreparedLane>();
-  private readonly whenEnded: (() => void)[] = [];
   private readonly socketFiles: SocketFile[] = [];
+  private whenEnded: () => void = () => {};
+  private readonly ends: StreamEnds[] = [];
+  private readonly deadline = new Deadline();
+  private closed: Promise<StreamEnds> | undefined;
 
   noteError(error: Error): void {
     this.lastError = error.message;
@@ -178,7 +183,10 @@ class ThreadHost implements LaneHost {
 
   private hear(lane: number, report: LaneReport): void {
     if (report.type === 'fatal') this.lastError = report.message;
-    else if (report.type === 'closed') this.finished(lane);
+    else if (report.type === 'closed') {
+      this.ends.push(report.ends);
+      this.finished(lane);
+    }
   }
 
   private laneEnded(lane: number): void {
@@ -190,8 +198,7 @@ class ThreadHost implements LaneHost {
 
   private finished(lane: number): void {
     this.ended.add(lane);
-    if (this.ended.size < this.lanes.length) return;
-    for (const resolve of this.whenEnded.splice(0)) resolve();
+    if (this.ended.size === this.lanes.length) this.whenEnded();
   }
 
   /** Lanes remove their own, unless their thread was ended. */
@@ -199,21 +206,26 @@ class ThreadHost implements LaneHost {
     for (const file of this.socketFiles) removeSocketFile(file);
   }
 
-  async close(timeoutMs: number): Promise<void> {
+  close(timeoutMs: number): Promise<StreamEnds> {
     this.closing = true;
     const order: LaneOrder = { type: 'close', timeoutMs };
     for (const lane of this.lanes) lane.control.postMessage(order);
+    this.deadline.limit(timeoutMs + TERMINATE_GRACE_MS);
+    this.closed ??= this.end();
+    return this.closed;
+  }
+
+  private async end(): Promise<StreamEnds> {
     if (this.ended.size < this.lanes.length) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, timeoutMs + TERMINATE_GRACE_MS);
-        this.whenEnded.push(() => {
-          clearTimeout(timer);
-          resolve();
-        });
+      const ended = new Promise<void>((resolve) => {
+        this.whenEnded = resolve;
       });
+      await Promise.race([ended, this.deadline.passed]);
     }
+    this.deadline.clear();
     await this.threads?.end(TERMINATE_GRACE_MS);
     this.removeSocketFiles();
     for (const lane of this.lanes) lane.dispose();
+    return sumOfEnds(this.ends);
   }
 }

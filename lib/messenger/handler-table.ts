@@ -74,6 +74,8 @@ export class HandlerTable {
   readonly #maxBytes: number;
   #running = 0;
   #bytes = 0;
+  #stopped = false;
+  #whenIdle: (() => void)[] = [];
 
   constructor(options: HandlerTableOptions = {}) {
     this.#options = options;
@@ -123,12 +125,25 @@ export class HandlerTable {
     return [...this.#handlers.keys()];
   }
 
+  /** Resolves when nothing is in flight; at once when nothing is. */
+  idle(): Promise<void> {
+    if (this.inFlight === 0) return Promise.resolve();
+    return new Promise((resolve) => this.#whenIdle.push(resolve));
+  }
+
+  /** Starts no handler any more: what waits, and what still comes, is dropped without an answer. Returns what was in flight. */
+  stop(): number {
+    this.#stopped = true;
+    return this.inFlight;
+  }
+
   /**
    * Takes a request to its handler. An unordered handler is started in this call, while fewer than its `maxConcurrent`
    * run; any other in its turn. `payload` becomes the application's: it must not alias anything of ours. `instead` runs in
    * place of the handler that is registered. Never throws for what handlers do.
    */
   dispatch(request: DispatchRequest, payload: Uint8Array, reply: ReplySink, instead?: MessageHandler): void {
+    if (this.#stopped) return;
     const { handler: name, id } = request;
     const registered = instead === undefined ? this.#handlers.get(name) : registration(instead);
     if (registered === undefined) {
@@ -181,15 +196,19 @@ export class HandlerTable {
     context: HandlerContext,
     reply: ReplySink,
   ): Promise<void> {
-    const bytes = payload.length;
+    if (this.#stopped) return;
     this.#running += 1;
     const turn = limiter?.enter();
     if (turn !== undefined) await turn;
-    const outcome = await runHandler(handler, request.responseType, payload, context);
-    await this.#answer(request, handler, outcome, reply);
+    // It may have been stopped while it waited.
+    if (!this.#stopped) {
+      const outcome = await runHandler(handler, request.responseType, payload, context);
+      await this.#answer(request, handler, outcome, reply);
+    }
     limiter?.leave();
     this.#running -= 1;
-    this.#bytes -= bytes;
+    this.#bytes -= payload.length;
+    if (this.inFlight === 0) for (const resolve of this.#whenIdle.splice(0)) resolve();
   }
 
   async #answer(

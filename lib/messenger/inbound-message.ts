@@ -9,6 +9,7 @@ import {
   decodeResponseHeader,
   REQUEST_ID_OFFSET,
   RESPONSE_NONE,
+  RESPONSE_TYPE_OFFSET,
   type RequestEnvelope,
   refusedResponseId,
   requestMapLength,
@@ -144,7 +145,7 @@ export class InboundClassifier {
     payloadLength: number,
   ): InboundBatch | undefined {
     const lane = batchLaneOf(buffer, headerOffset, headerLength);
-    if (lane < 0 || buffer[headerOffset + 1] !== RESPONSE_NONE) return undefined;
+    if (lane < 0 || buffer[headerOffset + RESPONSE_TYPE_OFFSET] !== RESPONSE_NONE) return undefined;
     if (requestMapLength(buffer, headerOffset, headerLength) !== 0) return undefined;
     const batch = this.#batch;
     batch.lane = lane;

@@ -71,6 +71,8 @@ export const CELL_NAMES = [
   'rendezvousReapedLeases',
   'rendezvousExpired',
   'rendezvousBadLeases',
+  'writeBackDropped',
+  'drainRejected',
 ] as const;
 
 export type CellName = (typeof CELL_NAMES)[number];

@@ -165,6 +165,22 @@ export class IngressTable {
     this.directory.forgetIndices();
   }
 
+  /**
+   * The node shuts down: every slot ends as `retireAll` ends it, and the senders of those that had no terminal are told to cancel.
+   * Returns how many those were.
+   */
+  shutdown(): number {
+    let dropped = 0;
+    for (const slot of this.directory.live.slice()) {
+      const finished = slot.terminalDelivered;
+      this.delivery.end(slot, true);
+      if (finished) continue;
+      dropped += 1;
+      this.port.control(true)?.replyLifecycle(slot.id, slot.sessionHi, slot.sessionLo, LIFECYCLE_CANCEL);
+    }
+    return dropped;
+  }
+
   /** False for a batch of an older epoch. A newer one retires all slots of the old. */
   private admitEpoch(hi: number, lo: number): boolean {
     if (this.epochKnown && hi === this.epochHi && lo === this.epochLo) return true;

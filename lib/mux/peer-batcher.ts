@@ -171,13 +171,14 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   }
 
   /**
-   * The stream's last frame, after everything accepted. Keep the bytes unchanged until `closed`. Ignored when the inlet
-   * has ended.
+   * The stream's last frame, after everything accepted. Keep the bytes unchanged until `closed`. Ignored (false) when the
+   * inlet has ended.
    */
-  terminal(slot: EgressSlot, bytes: Uint8Array): void {
-    if (slot.state === SLOT_CLOSED || slot.inletState !== INLET_LIVE) return;
+  terminal(slot: EgressSlot, bytes: Uint8Array): boolean {
+    if (slot.state === SLOT_CLOSED || slot.inletState !== INLET_LIVE) return false;
     this.noteWake(WAKE_FRAME);
     this.emitter.endInlet(slot, bytes);
+    return true;
   }
 
   /**

@@ -20,6 +20,8 @@ export const RESPONSE_UNARY = 2;
 
 /** Where the response id stands in a request header. */
 export const REQUEST_ID_OFFSET = 2;
+/** Offset of the response type in a request header. */
+export const RESPONSE_TYPE_OFFSET = 1;
 const OFFSET_NAME_LEN = REQUEST_ID_OFFSET + RESPONSE_ID_LEN;
 const OFFSET_NAME = OFFSET_NAME_LEN + 2;
 /** Schema, response type, id and the two length fields. */

@@ -26,6 +26,7 @@ export const HANDLER_ANCHOR_FINALIZE = '_anchor_finalize';
 export const HANDLER_ANCHOR_CANCEL = '_anchor_cancel';
 /** From a sender whose attach was answered and whose slot could not be opened. */
 export const HANDLER_ANCHOR_ABORT_ATTACH = '_anchor_abort_attach';
+export const HANDLER_ANCHOR_RENEW = '_anchor_renew';
 export const HANDLER_MPSC_DETACH = '_mpsc_anchor_detach';
 export const HANDLER_MPSC_CANCEL = '_mpsc_anchor_cancel';
 export const HANDLER_STREAM_CANCEL = '_stream_cancel';
@@ -74,6 +75,7 @@ export const DRAIN_EXEMPT_HANDLERS: readonly string[] = [
   HANDLER_ANCHOR_FINALIZE,
   HANDLER_ANCHOR_CANCEL,
   HANDLER_ANCHOR_ABORT_ATTACH,
+  HANDLER_ANCHOR_RENEW,
   HANDLER_MPSC_DETACH,
   HANDLER_MPSC_CANCEL,
   HANDLER_RV_ACQUIRE,

@@ -265,12 +265,16 @@ streamSuite('ends of a stream between nodes', (host, nodes) => {
 });
 
 streamSuite('a closing node', (host, nodes) => {
-  it('ends its anchors and cancels their senders elsewhere', async () => {
+  it('drops its anchors, behind what came, and cancels their senders elsewhere', async () => {
     const { consumer, producer } = await nodes.pair(host);
     const { anchor, sender } = await openStream<number>({ consumer, producer });
+    await sender.send(7);
+    expect(await take(anchor, 1)).to.deep.equal([7]);
     const reading = readAll(anchor);
     await consumer.close();
-    expect(await reading).to.deep.equal({ items: [], error: undefined });
+    const { items, error } = await reading;
+    expect(items).to.deep.equal([]);
+    expect(error?.code).to.equal('ERR_SENDER_DROPPED');
     await seesCancel(sender);
     await failure('ERR_CLOSED', () => consumer.createAnchor());
     await failure('ERR_CLOSED', consumer.attachAnchor(anchor.handle));

@@ -43,8 +43,8 @@ streamSuite('negotiation between nodes', (host, nodes) => {
     expect(again.workerId).to.equal(consumer.workerId);
   });
 
-  it('AN-10 four hundred items ride the mux', async () => {
-    const { consumer, producer } = await nodes.shared(host);
+  it('AN-10 four hundred items ride the mux, and its key alone counts an attach', async () => {
+    const { consumer, producer } = await nodes.pair(host);
     const before = { sent: producer.stats().recordsSent.data, received: consumer.stats().recordsInBatchesReceived };
     const { anchor, sender } = await openStream<number>({ consumer, producer });
     expect(sender.negotiatedTransport).to.equal(MESSENGER_MUX_KEY);
@@ -54,6 +54,8 @@ streamSuite('negotiation between nodes', (host, nodes) => {
     expect(await reading).to.deep.equal({ items: range(0, 400), error: undefined });
     await until('all are counted', () => producer.stats().recordsSent.data - before.sent === 401);
     await until('the close is counted', () => consumer.stats().recordsInBatchesReceived - before.received === 403);
+    expect(consumer.stats().attaches).to.deep.equal({ [MESSENGER_MUX_KEY]: 1 });
+    expect(producer.stats().attaches).to.deep.equal({ [MESSENGER_MUX_KEY]: 0 });
   });
 
   it('AN-16 six streams of a hundred to one peer share the batches and keep their order', async () => {

@@ -99,6 +99,10 @@ export interface SeenRequest {
 /** What a service of the peer answers: bytes, an error's text, or nothing at all. */
 export type ServiceAnswer = Uint8Array | string | undefined;
 export type PeerService = (payload: Uint8Array, request: SeenRequest) => ServiceAnswer | Promise<ServiceAnswer>;
+export interface Echo {
+  readonly header: Uint8Array;
+  readonly payload: Uint8Array;
+}
 
 /** How a call to the node ended: a response, or an ack or nack. */
 export interface Answer {
@@ -155,6 +159,10 @@ export class WirePeer {
   onCall: (request: SeenRequest) => readonly Uint8Array[] = () => [];
   private readonly server: Server;
   private readonly sockets = new Set<Socket>();
+  /** Sockets that the node dialed, and that stand. */
+  readonly dialedHere = new Set<Socket>();
+  /** Requests that a draining node sent back: header and payload, as they came. */
+  readonly echoes: Echo[] = [];
   private readonly dialed = new Map<number, Socket>();
   private readonly calls = new Map<number, (answer: Answer) => void>();
   private readonly sequences = new Map<string, number>();
@@ -177,6 +185,8 @@ export class WirePeer {
     this.info = new PeerInfo(instanceId, encodeWorkerAddress(entries));
     server.on('connection', (socket) => {
       this.accepted.tcp += 1;
+      this.dialedHere.add(socket);
+      socket.on('close', () => this.dialedHere.delete(socket));
       this.adopt(socket);
     });
     udsServer?.on('connection', (socket) => {
@@ -272,8 +282,8 @@ export class WirePeer {
     await this.write(this.request(handler, bytes, RESPONSE_NONE, 0, headers));
   }
 
-  /** The frame of a request in this peer's name. */
-  request(handler: string, payload: Uint8Array, responseType: number, slot: number, headers?: Headers): Uint8Array {
+  /** A request in this peer's name, as a whole frame. */
+  request(handler: string, payload: Uint8Array, responseType: number, slot = 0, headers?: Headers): Uint8Array {
     const id = { workerHi: u64High(this.workerId), workerLo: u64Low(this.workerId), slot, generation: 0 };
     const map = headers === undefined ? NO_BYTES : encodeHeaderMap(Object.entries(headers));
     return encodeFrame(FRAME_MESSAGE, encodeRequestHeader(responseType, id, handler, map), payload);
@@ -340,6 +350,7 @@ export class WirePeer {
   private onFrame(type: number, buffer: Uint8Array, at: number, length: number, bodyAt: number, body: number): void {
     const payload = buffer.slice(bodyAt, bodyAt + body);
     if (type === FRAME_MESSAGE) this.onRequest(buffer, at, length, payload);
+    else if (type === FRAME_SHUTTING_DOWN) this.echoes.push({ header: buffer.slice(at, at + length), payload });
     else if (type === FRAME_RESPONSE || type === FRAME_ACK) {
       const via = type === FRAME_RESPONSE ? 'response' : 'ack';
       const header =

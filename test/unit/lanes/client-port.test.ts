@@ -55,6 +55,7 @@ describe('the client end of a conduit', () => {
       admitted: (token: number) => admitted.push(token),
       frameFailed: () => {},
       unstaged: (id: number) => unstaged.push(id),
+      marked: () => {},
       laneDied: () => {},
     };
     port = new ClientPlane(new ClientRows(createClientRows(SIZES), SIZES), [link], events, 1, false).port(0);

@@ -412,4 +412,43 @@ describe('handler table', () => {
     expect(plans).to.deep.equal([{ reply: 'ack' }]);
     expect(table.observerFailures).to.equal(2);
   });
+
+  it('says when nothing is in flight, ordered lanes included', async () => {
+    const waiting: (() => void)[] = [];
+    const run = () => new Promise<void>((resolve) => waiting.push(resolve));
+    table.register('slow', amHandler(run, { ordered: true }));
+    await table.idle();
+    for (let i = 0; i < 2; i += 1) table.dispatch(request('slow', RESPONSE_ACK), NO_BYTES, reply);
+    let idle = false;
+    void table.idle().then(() => {
+      // The answers stood before anybody heard of it.
+      idle = plans.length === 2;
+    });
+    waiting.shift()!();
+    await settle();
+    expect([idle, table.inFlight]).to.deep.equal([false, 1]);
+    waiting.shift()!();
+    await settle();
+    expect([idle, table.inFlight]).to.deep.equal([true, 0]);
+  });
+
+  it('starts nothing once it is stopped, and answers only what had begun', async () => {
+    let runs = 0;
+    let letGo = () => {};
+    const run = () => {
+      runs += 1;
+      return new Promise<void>((resolve) => {
+        letGo = resolve;
+      });
+    };
+    table.register('slow', amHandler(run, { ordered: true }));
+    for (let i = 0; i < 3; i += 1) table.dispatch(request('slow', RESPONSE_ACK), NO_BYTES, reply);
+    expect(table.stop()).to.equal(3);
+    table.dispatch(request('slow', RESPONSE_ACK), NO_BYTES, reply);
+    table.dispatch(request('unknown', RESPONSE_ACK), NO_BYTES, reply);
+    letGo();
+    await settle();
+    expect(runs).to.equal(1);
+    expect(plans).to.deep.equal([{ reply: 'ack' }]);
+  });
 });

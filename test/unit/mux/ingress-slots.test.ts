@@ -1,7 +1,7 @@
 // The peer's slots: opening, refusals, generations, epochs, collisions, slots moved aside.
 
 import { expect } from 'chai';
-import { CLOSE_PEER_GONE, CLOSE_TERMINAL_SENT } from '../../../lib/wire/batch.js';
+import { CLOSE_PEER_GONE, CLOSE_TERMINAL_SENT, LIFECYCLE_CANCEL } from '../../../lib/wire/batch.js';
 import { FINALIZED_BYTES } from '../../../lib/wire/frame.js';
 import { slotId } from '../../../lib/wire/slot-id.js';
 import { BatchBuilder } from '../../support/batch-builder.js';
@@ -223,6 +223,22 @@ describe('mux ingress: slots', () => {
     node.table.retireAll();
     expect(texts(old)).to.deep.equal(['1', 'Dropped']);
     expect([node.table.liveSlots, node.metrics.liveSlots]).to.deep.equal([0, 0]);
+  });
+
+  it('AY-09 a shutdown retires every slot: Dropped for those without a terminal, which are counted and whose senders are told', () => {
+    const node = new CoreNode();
+    const finished = node.bind(ANCHOR, 1n);
+    const open = node.bind(ANCHOR, 2n);
+    const quiet = node.bind(ANCHOR, 3n);
+    const batch = new BatchBuilder().open(0, ANCHOR, 1n).data(0, 1, FINALIZED_BYTES).open(slotId(1, 0), ANCHOR, 2n);
+    node.receive(batch.data(slotId(1, 0), 1, itemFrame(5)).open(slotId(2, 0), ANCHOR, 3n).bytes);
+    expect(node.table.liveSlots).to.equal(3);
+    expect(node.table.shutdown()).to.equal(2);
+    expect([finished, open, quiet].map(texts)).to.deep.equal([['Finalized'], ['5', 'Dropped'], ['Dropped']]);
+    expect([finished, open, quiet].map(({ closedCalls }) => closedCalls)).to.deep.equal([1, 1, 1]);
+    expect([node.table.liveSlots, node.metrics.liveSlots]).to.deep.equal([0, 0]);
+    expect(replies(node)).to.deep.equal([`lifecycle 1.0 ${LIFECYCLE_CANCEL}`, `lifecycle 2.0 ${LIFECYCLE_CANCEL}`]);
+    expect(node.table.shutdown()).to.equal(0);
   });
 
   it('AS-15 a slot with the id of one that waits aside is a collision: the new one refused, the old one failed', () => {
