@@ -17,7 +17,9 @@ import { startInlineHost } from './lanes/inline-host.js';
 import { lanePath } from './lanes/socket-file.js';
 import { startThreadHost } from './lanes/thread-hosts.js';
 import type { MessageHandler } from './messenger/handlers.js';
-import { CELL_NAMES, type CellTotals, readTotals } from './metrics/cells.js';
+import { type CellTotals, readTotals } from './metrics/cells.js';
+import { buryCells, CELL_COUNT } from './metrics/series-cells.js';
+import { METRICS_SOURCE, type Measured, type MetricsSource } from './metrics/source.js';
 import { heartbeatInterval, type ResolvedOptions, resolveOptions, rowsFor, type VeloOptions } from './options.js';
 import { ClientRows, createClientRows } from './plane/conduit.js';
 import { createNodeBlock, NodeBlock } from './plane/node-block.js';
@@ -64,9 +66,11 @@ export interface VeloStats extends CellTotals {
  *
  * Everything that waits takes an `AbortSignal` where it says so; everything that is owned is an `AsyncDisposable`.
  */
-export class Velo implements AsyncDisposable {
+export class Velo implements AsyncDisposable, Measured {
   /** Who this node is and how it is reached: give it to peers. */
   readonly peerInfo: PeerInfo;
+  /** What `registerMetrics` of `velomux/metrics` reads. Its shape is not part of the public interface. */
+  readonly [METRICS_SOURCE]: MetricsSource;
   private closing: Promise<void> | undefined;
   private membership: Membership | undefined;
 
@@ -77,6 +81,7 @@ export class Velo implements AsyncDisposable {
     private readonly parts: NodeParts,
   ) {
     this.peerInfo = parts.peerInfo;
+    this[METRICS_SOURCE] = parts.metricsSource();
   }
 
   /**
@@ -90,7 +95,7 @@ export class Velo implements AsyncDisposable {
     const instanceId = generateInstanceId((length) => randomBytes(length));
     const workerId = workerIdOf(instanceId);
     const sizes = { ringBytes: resolved.ringBytes, rows: rowsFor(resolved.maxStreams) };
-    const nodeBlock = createNodeBlock(resolved.lanes, CELL_NAMES.length);
+    const nodeBlock = createNodeBlock(resolved.lanes, CELL_COUNT);
     const rows = createClientRows(sizes);
     const lanes: LaneOptions[] = Array.from({ length: resolved.lanes }, (_, lane) => ({
       lane,
@@ -116,8 +121,9 @@ export class Velo implements AsyncDisposable {
     const endpoints = ownEndpoints(resolved.bindAddress, ports[0]!);
     const peerInfo = new PeerInfo(instanceId, ownAddress(endpoints, ports, resolved.udsPath));
     const reach = { local: endpoints, numaNode: resolved.numaNode, uds: resolved.udsPath !== undefined };
-    const parts = new NodeParts(resolved, host, peerInfo, reach, new ClientRows(rows, sizes));
-    const node = new Velo(resolved, host, new NodeBlock(nodeBlock), parts);
+    const block = new NodeBlock(nodeBlock);
+    const parts = new NodeParts(resolved, host, block, peerInfo, reach, new ClientRows(rows, sizes));
+    const node = new Velo(resolved, host, block, parts);
     try {
       await node.join();
     } catch (error) {
@@ -289,6 +295,7 @@ class NodeParts {
   readonly plane: ClientPlane;
   readonly peers: PeerBook;
   readonly finder: PeerFinder;
+  private readonly usesUds: boolean;
   readonly calls: Calls;
   readonly messenger: Messenger;
   readonly registry: AnchorRegistry;
@@ -297,10 +304,12 @@ class NodeParts {
   constructor(
     options: ResolvedOptions,
     host: LaneHost,
+    private readonly node: NodeBlock,
     readonly peerInfo: PeerInfo,
     reach: Reach,
     rows: ClientRows,
   ) {
+    this.usesUds = reach.uds;
     const { workerId } = peerInfo;
     const hi = u64High(workerId);
     const lo = u64Low(workerId);
@@ -328,8 +337,10 @@ class NodeParts {
     this.registry = new AnchorRegistry(workerId, this.plane, this.peers, this.calls, terms, options.maxStreams);
     this.registry.registerHandlers(this.messenger);
     this.attacher = new Attacher(workerId, options.lanes, this.plane, this.messenger, this.calls);
-    host.onLaneDeath = (lane, reason) =>
+    host.onLaneDeath = (lane, reason) => {
+      buryCells(node, lane);
       this.plane.laneDied(lane, new VeloError('ERR_LANE_DIED', `lane ${lane} of this node died: ${reason}`));
+    };
     this.plane.start();
   }
 
@@ -341,6 +352,20 @@ class NodeParts {
     } catch (error) {
       if (!VeloError.is(error)) throw error;
     }
+  }
+
+  metricsSource(): MetricsSource {
+    const { node, messenger, calls, peers, registry } = this;
+    return {
+      cell: (cell) => node.total(cell),
+      transports: this.usesUds ? ['tcp', 'uds'] : ['tcp'],
+      messenger: messenger.metrics,
+      peers: (transport) => (transport === 'uds' ? peers.onUnixSockets : peers.size - peers.onUnixSockets),
+      orderedLanes: (handler) => messenger.handlers.ordered.describe(handler),
+      pendingResponses: () => calls.pending,
+      responseSlotsExhausted: () => calls.slotsExhausted,
+      activeAnchors: () => registry.active,
+    };
   }
 
   /** Every lane knows a peer before anything is sent to it. */
@@ -355,6 +380,7 @@ class NodeParts {
     this.registry.cancelAll();
     this.plane.flush();
     await host.close(timeoutMs);
+    for (let lane = 0; lane < this.node.lanes; lane++) buryCells(this.node, lane);
     this.calls.failAll(closed);
     this.plane.endAll(closed);
     this.plane.stop();

@@ -66,6 +66,11 @@ export class Calls {
     return this.table.size;
   }
 
+  /** Sends that found every response slot taken. */
+  get slotsExhausted(): number {
+    return this.table.counts.exhausted;
+  }
+
   /**
    * Sends a request and resolves with its answer's payload. Rejects with `ERR_TIMEOUT`, `ERR_ABORTED`, `ERR_UNKNOWN_HANDLER`,
    * `ERR_HANDLER_FAILED` (the peer's text), `ERR_PEER_SHUTTING_DOWN`, `ERR_CONNECT_FAILED`, `ERR_CONNECTION_CLOSED`,

@@ -1,12 +1,13 @@
 // Main's side of the messenger: frames from the lanes to handlers and callers, the hello between nodes, and the public ways to
 // send. A peer is known to every lane before its hello is answered.
 
-import { VeloError } from '../errors.js';
+import { type ErrorCode, VeloError } from '../errors.js';
 import type { MessageEvents } from '../lanes/client-plane.js';
 import { HandlerTable } from '../messenger/handler-table.js';
 import { type MessageHandler, unaryHandler } from '../messenger/handlers.js';
 import { InboundClassifier, type InboundRequest } from '../messenger/inbound-message.js';
 import { encodeReply } from '../messenger/replies.js';
+import { MessengerMetrics } from '../metrics/messenger-metrics.js';
 import { u64From } from '../wire/bytes.js';
 import { RESPONSE_ACK, RESPONSE_UNARY } from '../wire/envelope.js';
 import { decodeHandlerList, decodeHello, encodeHandlerList, encodeHello, expectNull } from '../wire/hello.js';
@@ -29,11 +30,24 @@ import type { PeerFinder } from './peer-finder.js';
 const HELLO_TIMEOUT_MS = 30_000;
 const NO_BYTES = new Uint8Array(0);
 
+/** How a send ends that did not leave this node. */
+const UNSENT: ReadonlySet<ErrorCode> = new Set([
+  'ERR_CONNECT_FAILED',
+  'ERR_CONNECTION_CLOSED',
+  'ERR_FRAME_TOO_LARGE',
+  'ERR_LIMIT',
+  'ERR_RESPONSE_SLOTS_EXHAUSTED',
+  'ERR_LANE_DIED',
+]);
+
 /** Handlers that lanes serve themselves; a peer must find them in the list. */
 const LANE_HANDLERS: readonly string[] = [...BATCH_HANDLERS, HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP];
 
 export class Messenger implements Omit<MessageEvents, 'laneDied'> {
-  readonly handlers = new HandlerTable();
+  readonly metrics = new MessengerMetrics();
+  readonly handlers = new HandlerTable({
+    observe: (request, handler, payloadBytes) => this.metrics.watch(request, handler, payloadBytes),
+  });
   /** Answers to workers that nobody registered here. */
   repliesToNobody = 0;
   private readonly classifier: InboundClassifier;
@@ -103,15 +117,20 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
   }
 
   private onRequest(request: InboundRequest, frame: Uint8Array): void {
+    this.metrics.messagesTaken += 1;
     const { envelope, payloadOffset, payloadLength } = request;
     const { id } = envelope;
-    const reply = (plan: Parameters<typeof encodeReply>[0]): void => {
+    const reply = (plan: Parameters<typeof encodeReply>[0]): boolean => {
       const map = frame.subarray(envelope.mapOffset, envelope.mapOffset + envelope.mapLength);
       const answer = encodeReply(plan, id, map);
-      if (answer === undefined) return;
+      if (answer === undefined) return true;
       const peer = this.peers.worker(u64From(id.workerHi, id.workerLo));
-      if (peer === undefined) this.repliesToNobody += 1;
-      else this.calls.sendFrame(peer, answer);
+      if (peer === undefined) {
+        this.repliesToNobody += 1;
+        return false;
+      }
+      this.calls.sendFrame(peer, answer);
+      return true;
     };
     if (envelope.headers?.has(HEADER_RENDEZVOUS)) {
       if (envelope.responseType !== 0) reply({ reply: 'nack', text: 'Rendezvous resolver not configured on receiver' });
@@ -126,16 +145,20 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
 
   /** Makes sure that the peer can answer us. */
   async introduce(peer: Peer): Promise<void> {
-    if (!peer.knowsUs) await this.hello(peer);
+    if (!peer.knowsUs) await this.answered(this.hello(peer));
   }
 
   /** Says hello, once at a time per peer, and keeps the list of handlers from the answer. */
   private hello(peer: Peer): Promise<void> {
-    peer.hello ??= this.calls
+    if (peer.hello !== undefined) return peer.hello;
+    const { resolutions } = this.metrics;
+    resolutions['handshake attempt'] += 1;
+    peer.hello = this.calls
       .call(peer, HANDLER_HELLO, RESPONSE_UNARY, encodeHello(this.self), { timeoutMs: HELLO_TIMEOUT_MS })
       .then((answer) => {
         peer.knowsUs = true;
         peer.handlers = new Set(decodeHandlerList(answer));
+        resolutions['handshake success'] += 1;
       })
       .finally(() => {
         peer.hello = undefined;
@@ -151,6 +174,16 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
     throw new VeloError('ERR_UNKNOWN_HANDLER', `Handler '${handler}' not found on instance ${peer.info.instanceId}`);
   }
 
+  /** Counts what asking a peer came to, when it came to nothing. */
+  private async answered(asking: Promise<void>): Promise<void> {
+    try {
+      await asking;
+    } catch (error) {
+      this.metrics.resolutions['handshake error'] += 1;
+      throw error;
+    }
+  }
+
   // -- the public ways to send
 
   register(name: string, handler: MessageHandler): void {
@@ -163,10 +196,7 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
     payload: Uint8Array = NO_BYTES,
     options: SendOptions = {},
   ): Promise<void> {
-    const ready = this.ready(target, handler);
-    if (ready !== undefined) return await this.calls.fire(ready, handler, payload, options);
-    const { peer, left } = await this.reach(target, handler, options);
-    await this.calls.fire(peer, handler, payload, left);
+    await this.deliver(target, handler, options, (peer, left) => this.calls.fire(peer, handler, payload, left));
   }
 
   async sync(
@@ -199,10 +229,31 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
     payload: Uint8Array,
     options: CallOptions = {},
   ): Promise<Uint8Array> {
+    return this.deliver(target, handler, options, (peer, left) =>
+      this.calls.call(peer, handler, responseType, payload, left),
+    );
+  }
+
+  /** Sends at once to a peer that is ready, else once it has been found and asked. Counts which of the two it was. */
+  private async deliver<T>(
+    target: PeerTarget,
+    handler: string,
+    options: CallOptions,
+    send: (peer: Peer, left: CallOptions) => Promise<T>,
+  ): Promise<T> {
+    const { resolutions } = this.metrics;
     const ready = this.ready(target, handler);
-    if (ready !== undefined) return this.calls.call(ready, handler, responseType, payload, options);
+    if (ready !== undefined) {
+      resolutions['direct success'] += 1;
+      return send(ready, options);
+    }
     const { peer, left } = await this.reach(target, handler, options);
-    return this.calls.call(peer, handler, responseType, payload, left);
+    try {
+      return await send(peer, left);
+    } catch (error) {
+      if (VeloError.is(error) && UNSENT.has(error.code)) resolutions['send error'] += 1;
+      throw error;
+    }
   }
 
   /** The peer, if it can be called at once: it is registered, knows us, and serves the handler. */
@@ -222,8 +273,8 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
     let peer!: Peer;
     const label = target instanceof PeerInfo ? target.instanceId : String(target);
     const left = await this.calls.prepare(label, handler, options, async () => {
-      peer = await this.finder.find(target);
-      await this.requireHandler(peer, handler);
+      peer = await this.find(target);
+      await this.answered(this.requireHandler(peer, handler));
     });
     return { peer, left };
   }
@@ -234,8 +285,23 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
     if (known !== undefined) return known;
     let peer!: Peer;
     await this.calls.prepare(String(workerId), handler, options, async () => {
-      peer = await this.finder.find(workerId);
+      peer = await this.find(workerId);
     });
     return peer;
+  }
+
+  /** A peer that is registered, or that the directory knows. Counts what a lookup came to. */
+  private async find(target: PeerTarget): Promise<Peer> {
+    const known = this.finder.known(target);
+    if (known !== undefined) return known;
+    const { resolutions } = this.metrics;
+    try {
+      const peer = await this.finder.find(target);
+      resolutions['discovery success'] += 1;
+      return peer;
+    } catch (error) {
+      resolutions['discovery error'] += 1;
+      throw error;
+    }
   }
 }

@@ -12,6 +12,7 @@ import { VeloError } from '../errors.js';
 import { MAX_FRAME_BODY, PREAMBLE_LEN } from '../wire/transport-frame.js';
 import { CoalescingWriter, StagingPool } from './coalescing-writer.js';
 import type { ConnectionMetrics } from './connection-metrics.js';
+import { EgressTiming } from './egress-timing.js';
 import { checkEndpoint, type Endpoint, endpointName } from './endpoint.js';
 import { FrameIntake, type FrameSource, type IntakeHooks } from './frame-intake.js';
 import { FRAME_IDLE, FRAME_PENDING, FRAME_QUEUED, FrameList, type OutFrame } from './out-frame.js';
@@ -69,6 +70,7 @@ export class OutgoingConnection implements FrameSource {
   readonly remote: string;
   readonly #options: OutgoingConnectionOptions;
   readonly #metrics: ConnectionMetrics;
+  readonly #timing: EgressTiming;
   readonly #staging: StagingPool;
   readonly #queueFrames: number;
   readonly #queueBytes: number;
@@ -89,6 +91,7 @@ export class OutgoingConnection implements FrameSource {
     this.remote = endpointName(options.to);
     this.#options = options;
     this.#metrics = options.metrics;
+    this.#timing = new EgressTiming(options.metrics);
     this.#staging = options.staging ?? new StagingPool();
     this.#queueFrames = atLeastOne('queueFrames', options.queueFrames ?? DEFAULT_QUEUE_FRAMES);
     this.#queueBytes = atLeastOne(
@@ -130,6 +133,8 @@ export class OutgoingConnection implements FrameSource {
     const length = checkFrame(frame);
     if (this.#closing) return this.#refuse(frame, this.#closedError('is closing'));
     if (this.#pending.count === 0 && this.#hasRoom(length)) {
+      if (this.#dial?.opened && !this.#dial.writer.busy) this.#timing.atOnce();
+      else this.#timing.waits(frame);
       this.#admit(frame);
       if (this.#dial === undefined) this.#open();
       else this.#pump();
@@ -141,6 +146,7 @@ export class OutgoingConnection implements FrameSource {
       const full = `${pending.count} frames of ${pending.bytes} bytes already wait for the connection to ${this.remote}`;
       return this.#refuse(frame, new VeloError('ERR_LIMIT', full));
     }
+    this.#timing.waits(frame);
     pending.push(frame, FRAME_PENDING);
     return PENDING;
   }
@@ -150,6 +156,7 @@ export class OutgoingConnection implements FrameSource {
     if (frame.state !== FRAME_PENDING || frame.list === undefined) return false;
     const wasHead = this.#pending.head === frame;
     frame.list.remove(frame);
+    this.#timing.withdrawn(frame);
     if (wasHead) this.#admitPending();
     return true;
   }
@@ -254,6 +261,8 @@ export class OutgoingConnection implements FrameSource {
     dial.timer = undefined;
     dial.opened = true;
     this.#metrics.connectionsOpened += 1;
+    this.#metrics.dialed += 1;
+    this.#metrics.changed();
     this.#pump();
   }
 
@@ -262,7 +271,9 @@ export class OutgoingConnection implements FrameSource {
     if (dial === undefined || !dial.opened || dial.writer.busy) return;
     if (this.#queue.count > 0) {
       this.#metrics.writes += 1;
+      this.#timing.begins();
       dial.writer.write(this.#queue);
+      this.#timing.took();
       this.#admitPending();
     } else if (this.#closing && !dial.ending) {
       dial.ending = true;
@@ -279,6 +290,7 @@ export class OutgoingConnection implements FrameSource {
       return;
     }
     const { framesWritten } = this.#metrics;
+    this.#timing.written();
     dial.reporting = true;
     for (let frame = dial.writer.frames.shift(); frame !== undefined; frame = dial.writer.frames.shift()) {
       const type = frame.buffer[frame.start + MESSAGE_TYPE_OFFSET] as number;
@@ -287,6 +299,7 @@ export class OutgoingConnection implements FrameSource {
     }
     dial.reporting = false;
     dial.writer.release();
+    this.#metrics.changed();
     if (this.#dial === dial) this.#pump();
   }
 
@@ -311,12 +324,16 @@ export class OutgoingConnection implements FrameSource {
     // Errors that the dying socket still reports have nobody left to tell.
     dial.socket.on('error', () => {});
     dial.socket.destroy();
-    if (dial.opened) this.#metrics.connectionsClosed += 1;
-    else if (error.code === 'ERR_CONNECT_FAILED') this.#metrics.connectFailures += 1;
+    this.#timing.lost();
+    if (dial.opened) {
+      this.#metrics.connectionsClosed += 1;
+      this.#metrics.dialed -= 1;
+    } else if (error.code === 'ERR_CONNECT_FAILED') this.#metrics.connectFailures += 1;
     const queue = this.#queue;
     const pending = this.#pending;
     this.#queue = new FrameList();
     this.#pending = new FrameList();
+    this.#metrics.changed();
     if (!dial.reporting) this.#failList(dial.writer.frames, error);
     this.#failList(queue, error);
     this.#failList(pending, error);

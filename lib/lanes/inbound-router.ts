@@ -12,10 +12,11 @@ import { batchLaneOf, RESPONSE_NONE } from '../wire/envelope.js';
 import { parseJson } from '../wire/json.js';
 import { JsonFields } from '../wire/json-fields.js';
 import { HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP } from '../wire/names.js';
+import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import type { ClientLink } from './client-link.js';
 import { parseRowIdentity } from './commands.js';
 import type { IntakeHooks } from './frame-intake.js';
-import type { LaneDrops } from './lane-metrics.js';
+import type { LaneDrops, LaneMetrics } from './lane-metrics.js';
 import { MessageFrame } from './message-frame.js';
 import type { PeerLink } from './peer-link.js';
 
@@ -27,6 +28,7 @@ export interface RouterLane {
   readonly links: readonly ClientLink[];
   readonly laneCount: number;
   readonly metrics: MuxMetrics;
+  readonly laneMetrics: LaneMetrics;
   beforeFrames(): void;
   endTurn(): void;
   guard(turn: () => void): void;
@@ -81,6 +83,7 @@ export class InboundRouter {
     const message = this.classifier.classify(type, buffer, headerAt, headerLength, payloadAt, payloadLength);
     if (message === undefined) {
       this.drops.badMessage += 1;
+      if (type === FRAME_MESSAGE) this.lane.laneMetrics.messagesUndecoded += 1;
       return;
     }
     switch (message.kind) {
@@ -135,7 +138,10 @@ export class InboundRouter {
       return;
     }
     const frame = whole(buffer, headerAt, headerLength, payloadOffset, payloadLength);
-    if (this.lane.links[MAIN_THREAD]!.frame(type, frame, headerLength, false)) return;
+    if (this.lane.links[MAIN_THREAD]!.frame(type, frame, headerLength, false)) {
+      this.lane.laneMetrics.messagesToClients += 1;
+      return;
+    }
     this.drops.queueFull += 1;
     if (envelope.responseType === RESPONSE_NONE) return;
     const reply = encodeReply({ reply: 'nack', text: LANE_FULL_TEXT }, envelope.id);

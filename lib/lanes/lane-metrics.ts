@@ -1,9 +1,23 @@
 // What one lane counts, and how it gets into the node's cells. Counting is an increment of a field; publishing happens once per
 // turn and writes only what changed.
 
-import { CellPublisher } from '../metrics/cells.js';
-import { MuxMetrics } from '../mux/mux-metrics.js';
+import { CELL_NAMES, CellPublisher } from '../metrics/cells.js';
+import {
+  BATCH_BUCKETS_RECEIVED,
+  BATCH_BUCKETS_SENT,
+  CELL_COUNT,
+  CellGroup,
+  FRAME_TYPES,
+  MESSAGES_ENDED,
+  MESSAGES_UNDECODED,
+  TRANSPORT_CELLS,
+  TRANSPORTS,
+  type TransportKey,
+  writeHistogram,
+} from '../metrics/series-cells.js';
+import { type BatchSizes, MuxMetrics } from '../mux/mux-metrics.js';
 import type { NodeBlock } from '../plane/node-block.js';
+import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import { type ConnectionMetrics, connectionMetrics } from './connection-metrics.js';
 
 /** What lanes drop before any protocol machine sees it. */
@@ -22,15 +36,15 @@ export interface LaneDrops {
   replyToNobody: number;
 }
 
-/** Transports that a lane has sockets of. */
-export type TransportKey = 'tcp' | 'uds';
+/** How long a number may be behind that changed outside a turn. */
+const PUBLISH_SOON_MS = 20;
 
 export class LaneMetrics {
   readonly mux = new MuxMetrics();
   /** By transport key. */
   readonly sockets: Readonly<Record<TransportKey, ConnectionMetrics>> = {
-    tcp: connectionMetrics(),
-    uds: connectionMetrics(),
+    tcp: connectionMetrics(() => this.publishSoon()),
+    uds: connectionMetrics(() => this.publishSoon()),
   };
   readonly drops: LaneDrops = {
     unknownPeer: 0,
@@ -40,15 +54,83 @@ export class LaneMetrics {
     queueFull: 0,
     replyToNobody: 0,
   };
+  /** Messages handed on to client threads. */
+  messagesToClients = 0;
+  /** Messages that did not decode; part of `drops.badMessage`. */
+  messagesUndecoded = 0;
   private readonly cells: CellPublisher;
+  private readonly groups: readonly CellGroup[];
+  private publishing = false;
 
   constructor(node: NodeBlock, lane: number) {
-    this.cells = new CellPublisher(node, lane);
+    this.cells = new CellPublisher(node, lane, CELL_COUNT);
+    this.groups = [
+      ...TRANSPORTS.flatMap((transport) => this.socketGroups(transport)),
+      this.batchGroup(BATCH_BUCKETS_SENT, this.mux.sent),
+      this.batchGroup(BATCH_BUCKETS_RECEIVED, this.mux.received),
+    ];
   }
 
   publish(): void {
     this.sample();
-    this.cells.publish();
+    this.cells.publish(0, CELL_NAMES.length);
+    this.cells.publish(MESSAGES_ENDED, MESSAGES_UNDECODED + 1);
+    for (const group of this.groups) group.publish();
+  }
+
+  /** For what no turn follows: an idle lane must not show frames as unwritten until its next sweep. */
+  private publishSoon(): void {
+    if (this.publishing) return;
+    this.publishing = true;
+    setTimeout(() => {
+      this.publishing = false;
+      this.publish();
+    }, PUBLISH_SOON_MS).unref();
+  }
+
+  private socketGroups(transport: TransportKey): CellGroup[] {
+    const sockets = this.sockets[transport];
+    const at = TRANSPORT_CELLS[transport];
+    const { writeSeconds, queueWaitSeconds } = sockets;
+    const counters = new CellGroup(
+      this.cells,
+      at.framesSent,
+      at.dialed + 1,
+      () => socketStamp(sockets),
+      (values) => {
+        values.set(sockets.framesSent, at.framesSent);
+        values.set(sockets.framesWritten, at.framesWritten);
+        values.set(sockets.bytesSent, at.bytesSent);
+        values.set(sockets.framesReceived, at.framesReceived);
+        values.set(sockets.bytesReceived, at.bytesReceived);
+        values[at.sendBackpressure] = sockets.sendBackpressure;
+        values[at.sendErrors] = sockets.sendErrors;
+        values[at.decodeErrors] = sockets.decodeErrors;
+        values[at.routeFailures] = sockets.handlerErrors;
+        values[at.dialed] = sockets.dialed;
+      },
+    );
+    const times = new CellGroup(
+      this.cells,
+      at.writeSeconds,
+      at.queueWaitSeconds + queueWaitSeconds.buckets.length + 1,
+      () => writeSeconds.count + queueWaitSeconds.count,
+      (values) => {
+        writeHistogram(values, at.writeSeconds, writeSeconds);
+        writeHistogram(values, at.queueWaitSeconds, queueWaitSeconds);
+      },
+    );
+    return [counters, times];
+  }
+
+  private batchGroup(first: number, sizes: BatchSizes): CellGroup {
+    return new CellGroup(
+      this.cells,
+      first,
+      first + sizes.buckets.length,
+      () => sizes.count,
+      (values) => values.set(sizes.buckets, first),
+    );
   }
 
   /** The order is that of `CELL_NAMES`. */
@@ -110,5 +192,18 @@ export class LaneMetrics {
     now[cell++] = tcp.connectionsOpened + uds.connectionsOpened;
     now[cell++] = tcp.connectionsClosed + uds.connectionsClosed;
     now[cell++] = tcp.inboundRefused + uds.inboundRefused;
+    const received = tcp.framesReceived[FRAME_MESSAGE]! + uds.framesReceived[FRAME_MESSAGE]!;
+    now[MESSAGES_ENDED] = received - this.messagesToClients;
+    now[MESSAGES_UNDECODED] = this.messagesUndecoded;
   }
+}
+
+/** Whatever happens to a connection moves one of these, and bytes move with their frames. */
+function socketStamp(sockets: ConnectionMetrics): number {
+  const { framesSent, framesWritten, framesReceived } = sockets;
+  let sum = sockets.sendBackpressure + sockets.sendErrors + sockets.decodeErrors + sockets.handlerErrors;
+  sum += sockets.connectionsOpened + sockets.connectionsClosed;
+  for (let type = 0; type < FRAME_TYPES; type++)
+    sum += framesSent[type]! + framesWritten[type]! + framesReceived[type]!;
+  return sum;
 }

@@ -396,6 +396,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     clearTimeout(timer);
     for (const peer of peers) peer.destroyConnections();
     await listeners;
+    this.laneMetrics.publish();
   }
 
   /** Peers hear of every stream that ends with this node: senders as dropped, receivers as cancelled. */

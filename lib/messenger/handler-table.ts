@@ -24,14 +24,29 @@ export interface DispatchRequest {
   readonly headers: ReadonlyMap<string, string> | undefined;
 }
 
-/** Sends what the plan says; awaited before an ordered lane goes on. Plans that answer nothing are not handed over. */
-export type ReplySink = (plan: ReplyPlan) => void | PromiseLike<void>;
+/**
+ * Sends what the plan says; awaited before an ordered lane goes on. Plans that answer nothing are not handed over. False: the
+ * requester is nobody that could be told.
+ */
+export type ReplySink = (plan: ReplyPlan) => unknown;
 
-/** Sees what each request came to, for metrics. What it throws is counted, and changes nothing. */
-export type OutcomeObserver = (handler: string, responseType: number, outcome: DispatchOutcome) => void;
+/** Watches one request, for metrics. What it throws is counted, and changes nothing. */
+export interface RequestWatch {
+  /** Its turn has come: its handler starts. Not called for a request that reaches no handler. */
+  started(): void;
+  /** It is over: what it came to, what was to be answered, and whether the answer could be handed over. */
+  ended(outcome: DispatchOutcome, plan: ReplyPlan, replied: boolean): void;
+}
+
+/** Sees each request as it comes; `handler` is undefined when nobody serves it. */
+export type RequestObserver = (
+  request: DispatchRequest,
+  handler: MessageHandler | undefined,
+  payloadBytes: number,
+) => RequestWatch;
 
 export interface HandlerTableOptions {
-  readonly observe?: OutcomeObserver;
+  readonly observe?: RequestObserver;
   /** Requests in handlers and in their ordered lanes at once; one more is refused. Default 65,536. */
   readonly maxInFlight?: number;
 }
@@ -44,7 +59,7 @@ export class HandlerTable {
   /** Requests refused because of `maxInFlight`. */
   overflows = 0;
   readonly #handlers = new Map<string, MessageHandler>();
-  readonly #observe: OutcomeObserver | undefined;
+  readonly #observe: RequestObserver | undefined;
   readonly #maxInFlight: number;
   #running = 0;
 
@@ -101,24 +116,26 @@ export class HandlerTable {
   dispatch(request: DispatchRequest, payload: Uint8Array, reply: ReplySink): void {
     const { handler: name, id } = request;
     const handler = this.#handlers.get(name);
+    const watch = this.#watch(request, handler, payload.length);
+    const answer = (outcome: DispatchOutcome) => this.#answer(request, handler, outcome, reply, watch);
     if (handler === undefined) {
-      void this.#answer(request, undefined, { kind: 'unknownHandler' }, reply);
+      void answer({ kind: 'unknownHandler' });
       return;
     }
     if (this.inFlight >= this.#maxInFlight) {
       this.overflows += 1;
-      void this.#answer(request, handler, { kind: 'refused', text: OVERFLOW_TEXT }, reply);
+      void answer({ kind: 'refused', text: OVERFLOW_TEXT });
       return;
     }
     const context = handlerContext(name, id, request.headers);
+    const job = () => this.#run(handler, request, payload, context, watch, answer);
     if (handler.order === 'none') {
-      void this.#run(handler, request, payload, context, reply);
+      void job();
       return;
     }
     const key = handler.order === 'sender' ? context.senderWorkerId : GLOBAL_LANE;
-    const job = () => this.#run(handler, request, payload, context, reply);
     if (this.ordered.enqueue(name, key, payload.length, job, handler.maxQueueDepth) === 'rejected') {
-      void this.#answer(request, handler, { kind: 'laneFull' }, reply);
+      void answer({ kind: 'laneFull' });
     }
   }
 
@@ -127,11 +144,12 @@ export class HandlerTable {
     request: DispatchRequest,
     payload: Uint8Array,
     context: HandlerContext,
-    reply: ReplySink,
+    watch: RequestWatch | undefined,
+    answer: (outcome: DispatchOutcome) => Promise<void>,
   ): Promise<void> {
     this.#running += 1;
-    const outcome = await runHandler(handler, request.responseType, payload, context);
-    await this.#answer(request, handler, outcome, reply);
+    this.#tell(() => watch?.started());
+    await answer(await runHandler(handler, request.responseType, payload, context));
     this.#running -= 1;
   }
 
@@ -140,18 +158,39 @@ export class HandlerTable {
     handler: MessageHandler | undefined,
     outcome: DispatchOutcome,
     reply: ReplySink,
+    watch: RequestWatch | undefined,
   ): Promise<void> {
+    const plan = planReply(request.responseType, handler?.kind, request.handler, outcome);
+    let replied = true;
+    if (plan.reply !== 'none') {
+      try {
+        replied = (await reply(plan)) !== false;
+      } catch {
+        replied = false;
+        this.replyFailures += 1;
+      }
+    }
+    this.#tell(() => watch?.ended(outcome, plan, replied));
+  }
+
+  #watch(
+    request: DispatchRequest,
+    handler: MessageHandler | undefined,
+    payloadBytes: number,
+  ): RequestWatch | undefined {
     try {
-      this.#observe?.(request.handler, request.responseType, outcome);
+      return this.#observe?.(request, handler, payloadBytes);
     } catch {
       this.observerFailures += 1;
+      return undefined;
     }
-    const plan = planReply(request.responseType, handler?.kind, request.handler, outcome);
-    if (plan.reply === 'none') return;
+  }
+
+  #tell(what: () => void): void {
     try {
-      await reply(plan);
+      what();
     } catch {
-      this.replyFailures += 1;
+      this.observerFailures += 1;
     }
   }
 }

@@ -230,10 +230,16 @@ describe('handler table', () => {
   it('shows each outcome to its observer and does not care what that does', async () => {
     const seen: string[] = [];
     table = new HandlerTable({
-      observe: (handler, type, outcome) => {
-        seen.push(`${handler} ${type} ${outcome.kind}`);
-        throw new Error('a bad observer');
-      },
+      observe: ({ handler, responseType }, _handler, payloadBytes) => ({
+        started: () => {
+          seen.push(`${handler} starts with ${payloadBytes} bytes`);
+          throw new Error('a bad observer');
+        },
+        ended: (outcome, plan, replied) => {
+          seen.push(`${handler} ${responseType} ${outcome.kind} ${plan.reply} ${replied}`);
+          throw new Error('a bad observer');
+        },
+      }),
     });
     table.register(
       'x',
@@ -242,8 +248,8 @@ describe('handler table', () => {
     table.dispatch(request('x', RESPONSE_ACK), NO_BYTES, reply);
     table.dispatch(request('y', RESPONSE_NONE), NO_BYTES, reply);
     await settle();
-    expect(seen).to.have.members(['x 1 ok', 'y 0 unknownHandler']);
+    expect(seen).to.have.members(['x starts with 0 bytes', 'x 1 ok ack true', 'y 0 unknownHandler none true']);
     expect(plans).to.deep.equal([{ reply: 'ack' }]);
-    expect(table.observerFailures).to.equal(2);
+    expect(table.observerFailures).to.equal(3);
   });
 });
