@@ -36,6 +36,8 @@ export interface ConnectionMetrics {
   acceptErrors: number;
   /** Frames for an accepted socket that were dropped because the peer does not read them. */
   writeBackDropped: number;
+  /** Requests refused because this node drains, echoed or not. */
+  drainRejected: number;
   /** From the start of each socket write to its completion without error. */
   readonly writeSeconds: Histogram;
   /** From a frame's submission to the start of its write, for at most one frame per write: see `EgressTiming`. */
@@ -68,6 +70,7 @@ export function connectionMetrics(changed: () => void = () => {}): ConnectionMet
     inboundRefused: 0,
     acceptErrors: 0,
     writeBackDropped: 0,
+    drainRejected: 0,
     writeSeconds: new Histogram(EGRESS_SECONDS),
     queueWaitSeconds: new Histogram(EGRESS_SECONDS),
     changed,

@@ -20,6 +20,8 @@ import type { NodeBlock } from '../plane/node-block.js';
 import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import { type ConnectionMetrics, connectionMetrics } from './connection-metrics.js';
 
+export type { TransportKey };
+
 /** What lanes drop before any protocol machine sees it. */
 export interface LaneDrops {
   /** Batches of a peer that nobody registered. */
@@ -106,6 +108,7 @@ export class LaneMetrics {
         values[at.sendBackpressure] = sockets.sendBackpressure;
         values[at.sendErrors] = sockets.sendErrors;
         values[at.decodeErrors] = sockets.decodeErrors;
+        values[at.drainRejected] = sockets.drainRejected;
         values[at.routeFailures] = sockets.handlerErrors;
         values[at.dialed] = sockets.dialed;
       },
@@ -201,8 +204,8 @@ export class LaneMetrics {
 /** Whatever happens to a connection moves one of these, and bytes move with their frames. */
 function socketStamp(sockets: ConnectionMetrics): number {
   const { framesSent, framesWritten, framesReceived } = sockets;
-  let sum = sockets.sendBackpressure + sockets.sendErrors + sockets.decodeErrors + sockets.handlerErrors;
-  sum += sockets.connectionsOpened + sockets.connectionsClosed;
+  let sum = sockets.sendBackpressure + sockets.sendErrors + sockets.decodeErrors;
+  sum += sockets.handlerErrors + sockets.drainRejected + sockets.connectionsOpened + sockets.connectionsClosed;
   for (let type = 0; type < FRAME_TYPES; type++)
     sum += framesSent[type]! + framesWritten[type]! + framesReceived[type]!;
   return sum;

@@ -33,6 +33,7 @@ export interface TransportCells {
   readonly sendBackpressure: number;
   readonly sendErrors: number;
   readonly decodeErrors: number;
+  readonly drainRejected: number;
   readonly routeFailures: number;
   /** Gauge. */
   readonly dialed: number;
@@ -50,6 +51,7 @@ function transportCells(): TransportCells {
     sendBackpressure: cells(1),
     sendErrors: cells(1),
     decodeErrors: cells(1),
+    drainRejected: cells(1),
     routeFailures: cells(1),
     dialed: cells(1),
     writeSeconds: cells(histogramCells(EGRESS_SECONDS)),

@@ -105,9 +105,10 @@ export const TRANSPORT_FAMILIES: readonly FamilySpec[] = [
     'velo_transport_rejections_total',
     'counter',
     ['reason'],
-    'Frames lost with their connection or refused by it (send_error), connections closed for bad framing (decode_error), frames whose handling failed (route_failed).',
+    'Frames lost with their connection or refused by it (send_error), requests refused by a node that drains (drain_rejected), connections closed for bad framing (decode_error), frames whose handling failed (route_failed).',
     (source, emit, transport, at) => {
       emit.value({ transport, reason: 'send_error' }, source.cell(at.sendErrors));
+      emit.value({ transport, reason: 'drain_rejected' }, source.cell(at.drainRejected));
       emit.value({ transport, reason: 'decode_error' }, source.cell(at.decodeErrors));
       emit.value({ transport, reason: 'route_failed' }, source.cell(at.routeFailures));
       for (const reason of FOREIGN_REASONS) emit.value({ transport, reason }, 0);
