@@ -42,7 +42,7 @@ export interface ConnectionMetrics {
   readonly writeSeconds: Histogram;
   /** From a frame's submission to the start of its write, for at most one frame per write: see `EgressTiming`. */
   readonly queueWaitSeconds: Histogram;
-  /** Called for what changes outside a turn of the lane: writes that completed, connections that came or went. */
+  /** Called when numbers have moved: after a write, a socket read with frames in it, the coming or going of a connection. */
   readonly changed: () => void;
 }
 

@@ -141,6 +141,7 @@ export class OutgoingConnection implements FrameSource {
       return ADMITTED;
     }
     this.#metrics.sendBackpressure += 1;
+    this.#metrics.changed();
     const pending = this.#pending;
     if (pending.count >= this.#pendingFrames || (pending.count > 0 && pending.bytes + length > this.#pendingBytes)) {
       const full = `${pending.count} frames of ${pending.bytes} bytes already wait for the connection to ${this.remote}`;
@@ -226,6 +227,7 @@ export class OutgoingConnection implements FrameSource {
       if (frame.list !== refused) return;
       refused.remove(frame);
       this.#metrics.sendErrors += 1;
+      this.#metrics.changed();
       this.#tellAdmitted(frame, false, error);
     });
     return PENDING;

@@ -96,6 +96,7 @@ export class FrameIntake {
 
   #chunkEnd(): void {
     this.#announced = false;
+    this.#metrics.changed();
     try {
       this.#hooks.onChunkEnd?.();
     } catch (error) {

@@ -1,5 +1,5 @@
 // What one lane counts, and how it gets into the node's cells. Counting is an increment of a field; publishing happens once per
-// turn and writes only what changed.
+// turn, or a moment later for what only a scrape reads, and writes only what changed.
 
 import { CELL_NAMES, CellPublisher } from '../metrics/cells.js';
 import {
@@ -13,6 +13,7 @@ import {
   TRANSPORT_CELLS,
   TRANSPORTS,
   type TransportKey,
+  writeArray,
   writeHistogram,
 } from '../metrics/series-cells.js';
 import { type BatchSizes, MuxMetrics } from '../mux/mux-metrics.js';
@@ -38,7 +39,7 @@ export interface LaneDrops {
   replyToNobody: number;
 }
 
-/** How long a number may be behind that changed outside a turn. */
+/** How far behind a scrape may be. */
 const PUBLISH_SOON_MS = 20;
 
 export class LaneMetrics {
@@ -73,20 +74,30 @@ export class LaneMetrics {
     ];
   }
 
+  /** What `stats()` shows. Once per turn. */
   publish(): void {
     this.sample();
     this.cells.publish(0, CELL_NAMES.length);
+  }
+
+  /** The rest too. A scrape is rare and a turn is not, so this is done a moment after something moved, and at the end. */
+  publishAll(): void {
+    this.publish();
+    const { values } = this.cells;
+    const { tcp, uds } = this.sockets;
+    const received = tcp.framesReceived[FRAME_MESSAGE]! + uds.framesReceived[FRAME_MESSAGE]!;
+    values[MESSAGES_ENDED] = received - this.messagesToClients;
+    values[MESSAGES_UNDECODED] = this.messagesUndecoded;
     this.cells.publish(MESSAGES_ENDED, MESSAGES_UNDECODED + 1);
     for (const group of this.groups) group.publish();
   }
 
-  /** For what no turn follows: an idle lane must not show frames as unwritten until its next sweep. */
   private publishSoon(): void {
     if (this.publishing) return;
     this.publishing = true;
     setTimeout(() => {
       this.publishing = false;
-      this.publish();
+      this.publishAll();
     }, PUBLISH_SOON_MS).unref();
   }
 
@@ -100,11 +111,11 @@ export class LaneMetrics {
       at.dialed + 1,
       () => socketStamp(sockets),
       (values) => {
-        values.set(sockets.framesSent, at.framesSent);
-        values.set(sockets.framesWritten, at.framesWritten);
-        values.set(sockets.bytesSent, at.bytesSent);
-        values.set(sockets.framesReceived, at.framesReceived);
-        values.set(sockets.bytesReceived, at.bytesReceived);
+        writeArray(values, at.framesSent, sockets.framesSent);
+        writeArray(values, at.framesWritten, sockets.framesWritten);
+        writeArray(values, at.bytesSent, sockets.bytesSent);
+        writeArray(values, at.framesReceived, sockets.framesReceived);
+        writeArray(values, at.bytesReceived, sockets.bytesReceived);
         values[at.sendBackpressure] = sockets.sendBackpressure;
         values[at.sendErrors] = sockets.sendErrors;
         values[at.decodeErrors] = sockets.decodeErrors;
@@ -132,7 +143,7 @@ export class LaneMetrics {
       first,
       first + sizes.buckets.length,
       () => sizes.count,
-      (values) => values.set(sizes.buckets, first),
+      (values) => writeArray(values, first, sizes.buckets),
     );
   }
 
@@ -195,9 +206,6 @@ export class LaneMetrics {
     now[cell++] = tcp.connectionsOpened + uds.connectionsOpened;
     now[cell++] = tcp.connectionsClosed + uds.connectionsClosed;
     now[cell++] = tcp.inboundRefused + uds.inboundRefused;
-    const received = tcp.framesReceived[FRAME_MESSAGE]! + uds.framesReceived[FRAME_MESSAGE]!;
-    now[MESSAGES_ENDED] = received - this.messagesToClients;
-    now[MESSAGES_UNDECODED] = this.messagesUndecoded;
   }
 }
 

@@ -396,7 +396,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     clearTimeout(timer);
     for (const peer of peers) peer.destroyConnections();
     await listeners;
-    this.laneMetrics.publish();
+    this.laneMetrics.publishAll();
   }
 
   /** Peers hear of every stream that ends with this node: senders as dropped, receivers as cancelled. */

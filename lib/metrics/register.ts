@@ -29,7 +29,8 @@ export interface MetricsOptions {
 /**
  * Adds the series of a node to a registry: `velo_transport_*`, `velo_messenger_*`, `velo_streaming_*`, with the names, labels and
  * label values of velo, and `velomux_lane_dropped_total`. Times are in seconds. Counters count from the node's creation, also when
- * it is registered later, and stay readable when it is closed; `registry.resetMetrics()` does not touch them.
+ * it is registered later, and stay readable when it is closed; `registry.resetMetrics()` does not touch them. What lanes count of
+ * frames, connections and batch sizes is at most some 20 ms old.
  *
  * Per-handler series exist for handlers that were called, the system's (`_...`) excepted, for at most 1,024 names.
  *

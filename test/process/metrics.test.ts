@@ -89,6 +89,8 @@ async function scraped(registry: Registry, what: string, holds: (scrape: Scrape)
 const frames = (scrape: Scrape) => scrape.by('velo_transport_frames_total', 'direction', 'message_type');
 const bytes = (scrape: Scrape) => scrape.by('velo_transport_frame_bytes_total', 'direction', 'message_type');
 const messages = (scrape: Scrape, direction: string) => frames(scrape)[`${direction} message`]!;
+const answered = (scrape: Scrape) => frames(scrape)['inbound response']! + frames(scrape)['inbound ack']!;
+const answering = (scrape: Scrape) => frames(scrape)['outbound response']! + frames(scrape)['outbound ack']!;
 const everyFrameWritten = (scrape: Scrape) => {
   const written = scrape.by('velo_transport_frames_written_total', 'message_type');
   return MESSAGE_TYPES.every((type) => written[type] === frames(scrape)[`outbound ${type}`]);
@@ -146,11 +148,15 @@ streamSuite('metrics of a node', (host, nodes) => {
       ...[0, 5, 100].map((size) => requestHeaderLength(4, 0) + size),
       ...[7, 8].map((size) => requestHeaderLength(4, 0) + size),
     ];
-    const atClient = await scraped(registries[0], 'the client wrote all', everyFrameWritten);
+    const atClient = await scraped(
+      registries[0],
+      'the client wrote all and read all answers',
+      (scrape) => messages(scrape, 'outbound') === sent.length && answered(scrape) === 5 && everyFrameWritten(scrape),
+    );
     const atServer = await scraped(
       registries[1],
       'the server read and wrote all',
-      (scrape) => messages(scrape, 'inbound') === sent.length && everyFrameWritten(scrape),
+      (scrape) => messages(scrape, 'inbound') === sent.length && answering(scrape) === 5 && everyFrameWritten(scrape),
     );
     const outbound = { 'outbound message': 6, 'outbound response': 0, 'outbound ack': 0 };
     expect(frames(atClient)).to.include({ ...outbound, 'inbound message': 0, 'inbound response': 4, 'inbound ack': 1 });
@@ -312,8 +318,16 @@ streamSuite('metrics of a node', (host, nodes) => {
     pair.producer.flushBatch();
     expect((await anchor[Symbol.asyncIterator]().next()).value).to.equal(0);
     const name = 'velo_streaming_mux_records_per_batch';
-    const atProducer = await scraped(registries[0], 'both batches are written', (scrape) => everyFrameWritten(scrape));
-    const atConsumer = await Scrape.of(registries[1]);
+    const atProducer = await scraped(
+      registries[0],
+      'both batches are written',
+      (scrape) => scrape.value(`${name}_count`, { direction: 'sent' }) === 2 && everyFrameWritten(scrape),
+    );
+    const atConsumer = await scraped(
+      registries[1],
+      'both batches are read',
+      (scrape) => scrape.value(`${name}_count`, { direction: 'received' }) === 2,
+    );
     // An OpenSlot by itself, then the pass.
     const bucketsOf = (scrape: Scrape, direction: string) =>
       range(0, 5).map((k) => scrape.value(`${name}_bucket`, { direction, le: String(2 ** k) }));
@@ -343,7 +357,7 @@ streamSuite('metrics of a node', (host, nodes) => {
       await scraped(registry, 'no slot lives', (scrape) => scrape.value('velo_streaming_mux_live_slots') === 0);
   });
 
-  it('two lanes are one sum, and every gauge is zero after the close', async () => {
+  it('two lanes, each with its connection, are one sum, and every gauge is zero after the close', async () => {
     const pair = await nodes.pair(host, { lanes: 2 }, { lanes: 2 });
     const registry = registryOf(pair.producer);
     const streams = await Promise.all(range(0, 8).map((k) => openStream<number>(pair, { key: BigInt(k) })));
@@ -352,11 +366,12 @@ streamSuite('metrics of a node', (host, nodes) => {
       registry,
       'all is written',
       (scrape) =>
-        everyFrameWritten(scrape) && scrape.by('velo_streaming_mux_records_sent_total', 'record_type').data === 8,
+        everyFrameWritten(scrape) &&
+        scrape.value('velo_transport_active_connections', { transport: 'tcp' }) === 2 &&
+        scrape.by('velo_streaming_mux_records_sent_total', 'record_type').data === 8,
     );
     expect(both.value('velo_streaming_mux_live_slots')).to.equal(8);
     expect(both.by('velo_streaming_mux_records_sent_total', 'record_type').open_slot).to.equal(8);
-    expect(both.value('velo_transport_active_connections', { transport: 'tcp' }), 'one per lane').to.equal(2);
     await pair.producer.close();
     const closed = await Scrape.of(registry);
     const gauges = [...closed.types].filter(([, type]) => type === 'gauge').map(([name]) => name);
