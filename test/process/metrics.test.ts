@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { Registry } from 'prom-client';
-import { amHandler, StreamAnchorHandle, typedUnary, unaryHandler, type Velo } from '../../lib/index.js';
+import { amHandler, type Discovery, StreamAnchorHandle, typedUnary, unaryHandler, type Velo } from '../../lib/index.js';
 import { registerMetrics } from '../../lib/metrics/register.js';
 import { BATCH_HEADER_LEN, OPEN_SLOT_BODY_LEN, RECORD_HEADER_LEN } from '../../lib/wire/batch.js';
 import { RESPONSE_FIXED_LEN, requestHeaderLength } from '../../lib/wire/envelope.js';
@@ -13,6 +13,7 @@ import { encodeHello } from '../../lib/wire/hello.js';
 import { BATCH_HANDLERS, HANDLER_ANCHOR_ATTACH, HANDLER_HELLO } from '../../lib/wire/names.js';
 import { failure, openStream, pause, range, readAll, streamSuite, until } from '../support/nodes.js';
 import { Scrape } from '../support/scrape.js';
+import { directoryPerTest } from '../support/socket-files.js';
 import { WirePeer } from '../support/wire-peer.js';
 
 const text = (value: string) => new TextEncoder().encode(value);
@@ -97,6 +98,8 @@ const everyFrameWritten = (scrape: Scrape) => {
 };
 
 streamSuite('metrics of a node', (host, nodes) => {
+  const directory = directoryPerTest();
+
   it('every family is there, with the type, labels and buckets of the reference', async () => {
     const { consumer, producer } = await nodes.pair(host);
     consumer.registerHandler(
@@ -444,6 +447,62 @@ streamSuite('metrics of a node', (host, nodes) => {
     expect(scrape.value('velo_transport_registered_peers', { transport: 'tcp' })).to.equal(2);
   });
 
+  it('transports stand apart: what went over Unix sockets did not go over TCP', async () => {
+    const { consumer: a, producer: b } = await nodes.pair(
+      host,
+      { udsPath: directory.at('a') },
+      { udsPath: directory.at('b') },
+    );
+    const registry = registryOf(b);
+    a.registerHandler(
+      'note',
+      amHandler(() => {}),
+    );
+    await b.sync(a.peerInfo, 'note');
+    const name = 'velo_transport_frames_total';
+    const scrape = await scraped(
+      registry,
+      'the hello, the call, and what came back',
+      (now) => now.by(name, 'transport', 'direction', 'message_type')['uds inbound ack'] === 1,
+    );
+    expect(scrape.by(name, 'transport', 'direction', 'message_type')).to.include({
+      'uds outbound message': 2,
+      'uds inbound response': 1,
+      'tcp outbound message': 0,
+      'tcp inbound response': 0,
+      'tcp inbound ack': 0,
+    });
+    expect(scrape.by('velo_transport_registered_peers', 'transport')).to.deep.equal({ tcp: 0, uds: 1 });
+    expect(scrape.by('velo_transport_active_connections', 'transport')).to.deep.equal({ tcp: 0, uds: 1 });
+  });
+
+  it('a peer that the directory knows, or does not, is a lookup that counts', async () => {
+    const server = await nodes.make({ host: 'inline' });
+    server.registerHandler(
+      'note',
+      amHandler(() => {}),
+    );
+    const directoryOfOne: Discovery = {
+      register: async () => ({ unregister: async () => {}, [Symbol.asyncDispose]: async () => {} }),
+      resolve: async (workerId) => (workerId === server.workerId ? server.peerInfo : undefined),
+    };
+    const node = await nodes.make({ host, discovery: directoryOfOne });
+    const registry = registryOf(node);
+    await failure('ERR_UNKNOWN_PEER', node.sync(7n, 'note'));
+    await node.sync(server.workerId, 'note');
+    await node.sync(server.workerId, 'note');
+    const scrape = await Scrape.of(registry);
+    expect(scrape.by('velo_messenger_client_resolution_total', 'path', 'outcome')).to.deep.equal({
+      'direct success': 1,
+      'handshake attempt': 1,
+      'handshake success': 1,
+      'handshake error': 0,
+      'discovery success': 1,
+      'discovery error': 1,
+      'send error': 0,
+    });
+  });
+
   it('AA-06 a peer that stops reading parks its batcher; its producers wait in send, and go on when it reads', async () => {
     const node = await nodes.make({ host, connectionQueueBytes: 70_000 });
     const registry = registryOf(node);
@@ -487,12 +546,11 @@ describe('metrics: registries', () => {
          return next(name, context);
        }`,
     )}`;
-    const lib = (path: string) => JSON.stringify(new URL(`../../lib/${path}`, import.meta.url).href);
     const program = `
       import { register } from 'node:module';
       register(${JSON.stringify(forbid)});
-      const { Velo } = await import(${lib('index.js')});
-      const { registerMetrics } = await import(${lib('metrics/register.js')});
+      const { Velo } = await import('velomux');
+      const { registerMetrics } = await import('velomux/metrics');
       const velo = await Velo.create({ host: 'inline' });
       const kept = new Map();
       const registry = {
