@@ -4,15 +4,19 @@ export type { AttachOptions } from './control/attach.js';
 export type { CallOptions, SendOptions } from './control/calls.js';
 export type { Discovery, DiscoveryChanges, DiscoveryRegistration } from './control/discovery.js';
 export { FileDiscovery, type FileDiscoveryOptions } from './control/file-discovery.js';
+export type { AcceptPeer } from './control/hello-gate.js';
+export type { AskOptions } from './control/hellos.js';
 export type { PeerTarget } from './control/peer-book.js';
 export { type ErrorCode, VeloError } from './errors.js';
 export type { LaneHostKind } from './lanes/host.js';
+export type { SocketInfo } from './lanes/socket-info.js';
 export {
   type AmFunction,
   amHandler,
   type HandlerContext,
   type HandlerOptions,
   type MessageHandler,
+  type OverflowPolicy,
   type TypedUnaryFunction,
   typedUnary,
   type UnaryFunction,

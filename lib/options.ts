@@ -2,12 +2,15 @@
 
 import { availableParallelism } from 'node:os';
 import type { Discovery } from './control/discovery.js';
+import type { AcceptPeer } from './control/hello-gate.js';
 import { VeloError } from './errors.js';
 import type { LaneHostKind } from './lanes/host.js';
 import { socketPathFault } from './lanes/socket-file.js';
+import { DEFAULT_MAX_IN_FLIGHT_BYTES } from './messenger/handler-table.js';
 import { type FlushPolicyOption, type MuxConfig, type MuxOptions, resolveMuxConfig } from './mux/mux-config.js';
 import { checkPlaneSizes, DEFAULT_RING_BYTES, MAX_ROWS } from './plane/conduit.js';
 import { MAX_LANES } from './wire/names.js';
+import { formatInstanceId, parseInstanceId } from './wire/worker-id.js';
 
 export interface VeloOptions {
   /**
@@ -49,6 +52,17 @@ export interface VeloOptions {
   connectionQueueBytes?: number | undefined;
   /** Bytes of messages that may wait for a client thread that is busy, per lane; more are refused. Default 16 MiB. */
   messageQueueBytes?: number | undefined;
+  /** Payload bytes of requests that may be in handlers and in their queues at once; more are refused. Default 512 MiB. */
+  requestBytes?: number | undefined;
+  /**
+   * Who may say hello, and so be registered here: asked for every hello, also of a peer that is registered already. A peer that
+   * is refused is told so on the socket it used, and stays unknown (or as it was known): it gets no answer and no stream. What it
+   * sends to a handler is still delivered. Nothing proves who a peer says it is; the peers of one host, on loopback above all,
+   * differ by nothing else. Default: all. Peers that this node registers itself need no hello.
+   */
+  acceptPeer?: AcceptPeer | undefined;
+  /** Instance ids that may say hello; others are refused before `acceptPeer` is asked. Default: any. */
+  allowPeers?: readonly string[] | undefined;
   /**
    * Under `auto`: milliseconds that a lane looks again after the last record before it parks, 0 to 100. Waking a parked lane costs
    * its client a system call per wake (about 11 µs), a lane that looks costs a core. Default 0.5 with four cores or more, else 0: with
@@ -82,6 +96,9 @@ export interface ResolvedOptions {
   maxInboundConnections: number;
   connectionQueueBytes: number;
   messageQueueBytes: number;
+  requestBytes: number;
+  acceptPeer: AcceptPeer | undefined;
+  allowPeers: ReadonlySet<string> | undefined;
   lookAgainMs: number;
   discovery: Discovery | undefined;
   registerDiscovered: boolean;
@@ -119,6 +136,9 @@ const KNOWN: ReadonlySet<string> = new Set([
   'maxInboundConnections',
   'connectionQueueBytes',
   'messageQueueBytes',
+  'requestBytes',
+  'acceptPeer',
+  'allowPeers',
   'lookAgainMs',
   'discovery',
   'registerDiscovered',
@@ -160,6 +180,9 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     maxInboundConnections: integer('maxInboundConnections', options.maxInboundConnections, 1_024, 1, MAX_BYTES),
     connectionQueueBytes: integer('connectionQueueBytes', options.connectionQueueBytes, 8 * MIB, 1, MAX_BYTES),
     messageQueueBytes: integer('messageQueueBytes', options.messageQueueBytes, 16 * MIB, 0, MAX_BYTES),
+    requestBytes: integer('requestBytes', options.requestBytes, DEFAULT_MAX_IN_FLIGHT_BYTES, 1, MAX_BYTES),
+    acceptPeer: acceptPeer(options.acceptPeer),
+    allowPeers: allowPeers(options.allowPeers),
     lookAgainMs: lookAgain(options.lookAgainMs),
     discovery: directory(options.discovery),
     registerDiscovered: options.registerDiscovered === true,
@@ -191,6 +214,25 @@ function udsPath(given: string | undefined, lanes: number): string | undefined {
   const expected = socketPathFault(given, lanes);
   if (expected !== undefined) throw invalid('udsPath', given, expected);
   return given;
+}
+
+function acceptPeer(given: AcceptPeer | undefined): AcceptPeer | undefined {
+  if (given !== undefined && typeof given !== 'function') throw invalid('acceptPeer', given, 'a function');
+  return given;
+}
+
+function allowPeers(given: readonly string[] | undefined): ReadonlySet<string> | undefined {
+  if (given === undefined) return undefined;
+  if (!Array.isArray(given)) throw invalid('allowPeers', given, 'a list of instance ids');
+  return new Set(given.map(instanceId));
+}
+
+function instanceId(given: unknown): string {
+  try {
+    return formatInstanceId(parseInstanceId(given as string));
+  } catch {
+    throw invalid('allowPeers', given, 'a list of instance ids');
+  }
 }
 
 function lookAgain(given: number | undefined): number {

@@ -4,6 +4,8 @@ import { randomBytes } from 'node:crypto';
 import { AnchorRegistry } from './control/anchor-registry.js';
 import { Attacher, type AttachOptions } from './control/attach.js';
 import { type CallOptions, Calls, type SendOptions } from './control/calls.js';
+import { HelloGate } from './control/hello-gate.js';
+import type { AskOptions } from './control/hellos.js';
 import { Membership } from './control/membership.js';
 import { Messenger } from './control/messenger.js';
 import { ownAddress, ownEndpoints } from './control/own-address.js';
@@ -59,6 +61,8 @@ export interface VeloStats extends CellTotals {
   senders: number;
   pendingCalls: number;
   peers: number;
+  /** Answers that came to nobody: late ones, second ones, made-up ones. */
+  lateAnswers: number;
 }
 
 /**
@@ -171,6 +175,32 @@ export class Velo implements AsyncDisposable, Measured {
     this.open().messenger.register(name, handler);
   }
 
+  /** Names of the handlers served here, the system's included. */
+  handlers(): string[] {
+    return this.open().messenger.names();
+  }
+
+  /**
+   * Names of the handlers that a peer serves, the system's included: those it named last, or else those it names now. Rejects as
+   * `unary` does.
+   */
+  async availableHandlers(target: PeerTarget, options?: AskOptions): Promise<string[]> {
+    return await this.open().messenger.availableHandlers(target, options);
+  }
+
+  /** The same, and always asks. */
+  async refreshHandlers(target: PeerTarget, options?: AskOptions): Promise<string[]> {
+    return await this.open().messenger.refreshHandlers(target, options);
+  }
+
+  /**
+   * Resolves when the peer serves `handler`. Asks ten times, 100 ms apart; with `timeoutMs` until that is over. Rejects with
+   * `ERR_TIMEOUT` then, at once when the peer cannot be asked, and as `unary` does.
+   */
+  async waitForHandler(target: PeerTarget, handler: string, options?: AskOptions): Promise<void> {
+    await this.open().messenger.waitForHandler(target, handler, options);
+  }
+
   /** Sends a message that nobody answers. Resolves once the connection took it. */
   async send(target: PeerTarget, handler: string, payload?: Uint8Array, options?: SendOptions): Promise<void> {
     await this.open().messenger.send(target, handler, payload, options);
@@ -249,9 +279,11 @@ export class Velo implements AsyncDisposable, Measured {
   /** Numbers of this node, for people and tests. Counters only grow. */
   stats(): VeloStats {
     const totals = readTotals(this.node);
-    const { registry, plane, calls, peers } = this.parts;
+    const { registry, plane, calls, peers, gate, messenger } = this.parts;
     return {
       ...totals,
+      spoofSuspected: totals.spoofSuspected + gate.moves,
+      droppedReplyToNobody: totals.droppedReplyToNobody + messenger.repliesToNobody,
       recordsSent: {
         data: totals.recordsSentData,
         openSlot: totals.recordsSentOpenSlot,
@@ -263,6 +295,7 @@ export class Velo implements AsyncDisposable, Measured {
       senders: plane.liveRows.senders,
       pendingCalls: calls.pending,
       peers: peers.size,
+      lateAnswers: calls.lateAnswers,
     };
   }
 
@@ -297,6 +330,7 @@ class NodeParts {
   readonly finder: PeerFinder;
   private readonly usesUds: boolean;
   readonly calls: Calls;
+  readonly gate: HelloGate;
   readonly messenger: Messenger;
   readonly registry: AnchorRegistry;
   readonly attacher: Attacher;
@@ -315,6 +349,7 @@ class NodeParts {
     const lo = u64Low(workerId);
     const events: MessageEvents = {
       frame: (type, frame, headerLength) => this.messenger.frame(type, frame, headerLength),
+      hello: (frame, headerLength, socket, token) => this.messenger.hello(frame, headerLength, socket, token),
       admitted: (token, error) => this.calls.admitted(token, error),
       frameFailed: (type, responseId, error) => this.messenger.frameFailed(type, responseId, error),
       laneDied: (lane, error) => {
@@ -327,7 +362,8 @@ class NodeParts {
     this.peers = new PeerBook(peerInfo, reach, (peer) => this.announce(peer));
     this.finder = new PeerFinder(this.peers, options.discovery);
     this.calls = new Calls(this.plane, hi, lo, options.callTimeoutMs);
-    this.messenger = new Messenger(this.calls, this.peers, this.finder, peerInfo, hi, lo);
+    this.gate = new HelloGate(this.peers, options.acceptPeer, options.allowPeers);
+    this.messenger = new Messenger(this.calls, this.peers, this.finder, this.gate, peerInfo, options.requestBytes);
     const terms = {
       initialCredit: options.mux.initialCredit,
       slotByteBudget: options.mux.slotByteBudget,

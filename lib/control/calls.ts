@@ -4,7 +4,7 @@
 import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
 import type { ClientPlane } from '../lanes/client-plane.js';
-import { CMD_FRAME, writeU32 } from '../lanes/commands.js';
+import { CMD_FRAME, CMD_HELLO_ANSWER, writeU32 } from '../lanes/commands.js';
 import { SHUTTING_DOWN_TEXT, unknownHandlerText } from '../messenger/dispatch-plan.js';
 import type { InboundAnswer, InboundRefusal } from '../messenger/inbound-message.js';
 import { decodeErrorText } from '../messenger/replies.js';
@@ -19,7 +19,7 @@ import type { Peer } from './peer-book.js';
 /** Frames of the messenger ride lane 0. */
 const MESSENGER_LANE = 0;
 const PEER_BYTES = 4;
-const NO_MAP = new Uint8Array(0);
+const NO_BYTES = new Uint8Array(0);
 /** A timer takes no more. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
@@ -28,6 +28,12 @@ export interface SendOptions {
   headers?: Readonly<Record<string, string>> | undefined;
   /** Gives up waiting; what was sent is not withdrawn. */
   signal?: AbortSignal | undefined;
+  /**
+   * With all 65,535 response slots taken: wait for one, in order, instead of failing with `ERR_RESPONSE_SLOTS_EXHAUSTED`.
+   * Default false. At most 4,096 may wait (`ERR_LIMIT`), within the timeout of the call (of a `send`: the node's
+   * `callTimeoutMs`). The payload is read when the slot is there.
+   */
+  awaitCapacity?: boolean | undefined;
 }
 
 export interface CallOptions extends SendOptions {
@@ -42,6 +48,8 @@ interface PendingCall {
   readonly reject: (error: VeloError) => void;
   timer: NodeJS.Timeout | undefined;
   unlisten: () => void;
+  /** It has resolved or rejected. */
+  ended: boolean;
 }
 
 interface PendingAdmission {
@@ -71,6 +79,12 @@ export class Calls {
     return this.table.counts.exhausted;
   }
 
+  /** Answers that found no caller here: late ones, second ones, made-up ones. */
+  get lateAnswers(): number {
+    const { foreign, outOfRange, notInUse, stale } = this.table.counts;
+    return foreign + outOfRange + notInUse + stale;
+  }
+
   /**
    * Sends a request and resolves with its answer's payload. Rejects with `ERR_TIMEOUT`, `ERR_ABORTED`, `ERR_UNKNOWN_HANDLER`,
    * `ERR_HANDLER_FAILED` (the peer's text), `ERR_PEER_SHUTTING_DOWN`, `ERR_CONNECT_FAILED`, `ERR_CONNECTION_CLOSED`,
@@ -87,26 +101,52 @@ export class Calls {
     if (signal?.aborted) return Promise.reject(aborted(handler, signal));
     if (!(timeoutMs >= 0 && timeoutMs <= MAX_TIMEOUT_MS)) return Promise.reject(badTimeout(timeoutMs));
     return new Promise((resolve, reject) => {
-      const call: PendingCall = { peer, handler, resolve, reject, timer: undefined, unlisten: () => {} };
-      const slot = this.table.allocate(call);
-      const give = (error: VeloError) => {
-        if (this.table.complete(slot.slot, slot.generation) === undefined) return;
+      const call: PendingCall = {
+        peer,
+        handler,
+        resolve,
+        reject,
+        timer: undefined,
+        unlisten: () => {},
+        ended: false,
+      };
+      let slot: ResponseSlot | undefined;
+      let waiting: AbortController | undefined;
+      const end = (error: unknown) => {
+        if (call.ended) return;
+        if (slot === undefined) waiting?.abort();
+        else this.table.complete(slot.slot, slot.generation);
         this.settled(call);
         reject(error);
       };
-      try {
-        this.post(peer, 0, this.frame(slot, handler, responseType, payload, options.headers));
-      } catch (error) {
-        this.table.complete(slot.slot, slot.generation);
-        reject(error);
-        return;
-      }
-      call.timer = setTimeout(() => give(timedOut(peer.info.instanceId, handler, timeoutMs)), timeoutMs);
+      const post = (given: ResponseSlot) => {
+        slot = given;
+        try {
+          this.post(peer, 0, this.frame(given, handler, responseType, payload, options.headers));
+        } catch (error) {
+          end(error);
+        }
+      };
       if (signal !== undefined) {
-        const onAbort = () => give(aborted(handler, signal));
+        const onAbort = () => end(aborted(handler, signal));
         signal.addEventListener('abort', onAbort, { once: true });
         call.unlisten = () => signal.removeEventListener('abort', onAbort);
       }
+      call.timer = setTimeout(() => end(timedOut(peer.info.instanceId, handler, timeoutMs)), timeoutMs);
+      if (!options.awaitCapacity || !this.table.isFull) {
+        try {
+          post(this.table.allocate(call));
+        } catch (error) {
+          end(error);
+        }
+        return;
+      }
+      waiting = new AbortController();
+      this.table.awaitCapacity(call, waiting.signal).then((given) => {
+        // It may have been given up between the grant and this turn.
+        if (call.ended) this.table.complete(given.slot, given.generation);
+        else post(given);
+      }, end);
     });
   }
 
@@ -114,13 +154,14 @@ export class Calls {
    * Waits for what a call needs before it can be made, no longer than the call would wait itself; what is waited for goes on.
    * Resolves with the options that are left for the call.
    */
-  async prepare(
+  async prepare<O extends CallOptions>(
     peer: string,
     handler: string,
-    options: CallOptions,
-    needed: () => Promise<void>,
-  ): Promise<CallOptions> {
+    options: O,
+    needed: (givenUp: AbortSignal) => Promise<void>,
+  ): Promise<O> {
     const { signal, timeoutMs = this.timeoutMs } = options;
+    const givenUp = new AbortController();
     if (signal?.aborted) throw aborted(handler, signal);
     if (!(timeoutMs >= 0 && timeoutMs <= MAX_TIMEOUT_MS)) throw badTimeout(timeoutMs);
     const started = performance.now();
@@ -131,8 +172,11 @@ export class Calls {
         giveUp = () => reject(aborted(handler, signal!));
         signal?.addEventListener('abort', giveUp, { once: true });
         timer = setTimeout(() => reject(timedOut(peer, handler, timeoutMs)), timeoutMs);
-        needed().then(resolve, reject);
+        needed(givenUp.signal).then(resolve, reject);
       });
+    } catch (error) {
+      givenUp.abort();
+      throw error;
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener('abort', giveUp);
@@ -141,7 +185,25 @@ export class Calls {
   }
 
   /** Sends a message that nobody answers. Resolves when the connection admitted it, which says nothing about the peer. */
-  fire(peer: Peer, handler: string, payload: Uint8Array, options: SendOptions = {}): Promise<void> {
+  async fire(peer: Peer, handler: string, payload: Uint8Array, options: SendOptions = {}): Promise<void> {
+    let slot: ResponseSlot | undefined;
+    if (options.awaitCapacity && this.table.isFull) {
+      await this.prepare(peer.info.instanceId, handler, options, async (givenUp) => {
+        slot = await this.table.awaitCapacity(nobody(peer, handler), givenUp);
+        // An id is all that is needed: nobody answers.
+        this.table.complete(slot.slot, slot.generation);
+      });
+    }
+    await this.admission(peer, handler, payload, options, slot);
+  }
+
+  private admission(
+    peer: Peer,
+    handler: string,
+    payload: Uint8Array,
+    options: SendOptions,
+    given: ResponseSlot | undefined,
+  ): Promise<void> {
     const { signal } = options;
     if (signal?.aborted) return Promise.reject(aborted(handler, signal));
     return new Promise((resolve, reject) => {
@@ -162,7 +224,8 @@ export class Calls {
         },
       });
       try {
-        this.post(peer, token, this.unanswered(peer, handler, payload, options.headers));
+        const slot = given ?? this.table.issue(nobody(peer, handler));
+        this.post(peer, token, this.frame(slot, handler, RESPONSE_NONE, payload, options.headers));
       } catch (error) {
         this.admissions.delete(token);
         reject(error);
@@ -174,7 +237,18 @@ export class Calls {
 
   /** Sends a message and looks no further: for signals whose loss somebody else notices. */
   signal(peer: Peer, handler: string, payload: Uint8Array): void {
-    this.post(peer, 0, this.unanswered(peer, handler, payload, undefined));
+    const slot = this.table.issue(nobody(peer, handler));
+    this.post(peer, 0, this.frame(slot, handler, RESPONSE_NONE, payload, undefined));
+  }
+
+  /** Answers a hello on the socket it came in on; without a frame, lets its lane forget that socket. */
+  answerHello(lane: number, token: number, frame: Uint8Array | undefined): void {
+    try {
+      this.plane.port(lane).command(CMD_HELLO_ANSWER, token, frame ?? NO_BYTES);
+    } catch (error) {
+      // The lane is gone, and the socket with it; or it is so far behind that whoever asked has given up.
+      if (!VeloError.is(error)) throw error;
+    }
   }
 
   /** Sends a finished frame (an answer) to a peer. */
@@ -182,23 +256,6 @@ export class Calls {
     const body = new Uint8Array(PEER_BYTES + frame.length);
     body.set(frame, PEER_BYTES);
     this.post(peer, 0, body);
-  }
-
-  private unanswered(
-    peer: Peer,
-    handler: string,
-    payload: Uint8Array,
-    headers: Readonly<Record<string, string>> | undefined,
-  ): Uint8Array {
-    const nobody: PendingCall = {
-      peer,
-      handler,
-      resolve: () => {},
-      reject: () => {},
-      timer: undefined,
-      unlisten: () => {},
-    };
-    return this.frame(this.table.issue(nobody), handler, RESPONSE_NONE, payload, headers);
   }
 
   /** A `CMD_FRAME` body with room for the peer number. */
@@ -210,7 +267,7 @@ export class Calls {
     headers: Readonly<Record<string, string>> | undefined,
   ): Uint8Array {
     const name = encodeUtf8(handler);
-    const map = headers === undefined ? NO_MAP : encodeHeaderMap(Object.entries(headers));
+    const map = headers === undefined ? NO_BYTES : encodeHeaderMap(Object.entries(headers));
     const headerLength = requestHeaderLength(name.length, map.length);
     if (headerLength + payload.length > MAX_FRAME_BODY)
       throw new VeloError(
@@ -268,6 +325,7 @@ export class Calls {
   }
 
   private settled(call: PendingCall): void {
+    call.ended = true;
     clearTimeout(call.timer);
     call.unlisten();
   }
@@ -282,6 +340,12 @@ export class Calls {
     this.admissions.clear();
     for (const pending of admissions) pending.reject(error);
   }
+}
+
+/** The entry of a message that nobody answers. */
+function nobody(peer: Peer, handler: string): PendingCall {
+  const nothing = () => {};
+  return { peer, handler, resolve: nothing, reject: nothing, timer: undefined, unlisten: nothing, ended: false };
 }
 
 function aborted(handler: string, signal: AbortSignal): VeloError {

@@ -1,16 +1,19 @@
 // Main's side of the messenger: frames from the lanes to handlers and callers, the hello between nodes, and the public ways to
 // send. A peer is known to every lane before its hello is answered.
 
+import { DebugLog } from '../debug-log.js';
 import { type ErrorCode, VeloError } from '../errors.js';
 import type { MessageEvents } from '../lanes/client-plane.js';
+import type { SocketInfo } from '../lanes/socket-info.js';
+import type { ReplyPlan } from '../messenger/dispatch-plan.js';
 import { HandlerTable } from '../messenger/handler-table.js';
 import { type MessageHandler, unaryHandler } from '../messenger/handlers.js';
 import { InboundClassifier, type InboundRequest } from '../messenger/inbound-message.js';
 import { encodeReply } from '../messenger/replies.js';
 import { MessengerMetrics } from '../metrics/messenger-metrics.js';
-import { u64From } from '../wire/bytes.js';
-import { RESPONSE_ACK, RESPONSE_UNARY } from '../wire/envelope.js';
-import { decodeHandlerList, decodeHello, encodeHandlerList, encodeHello, expectNull } from '../wire/hello.js';
+import { u64From, u64High, u64Low } from '../wire/bytes.js';
+import { RESPONSE_ACK, RESPONSE_NONE, RESPONSE_UNARY } from '../wire/envelope.js';
+import { decodeHello, encodeHandlerList, expectNull } from '../wire/hello.js';
 import { encodeJson, parseJson } from '../wire/json.js';
 import {
   BATCH_HANDLERS,
@@ -22,12 +25,13 @@ import {
   isSystemHandler,
 } from '../wire/names.js';
 import { PeerInfo } from '../wire/peer-info.js';
+import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import type { CallOptions, Calls, SendOptions } from './calls.js';
+import type { HelloGate } from './hello-gate.js';
+import { type AskOptions, Hellos, serves } from './hellos.js';
 import type { Peer, PeerBook, PeerTarget } from './peer-book.js';
 import type { PeerFinder } from './peer-finder.js';
 
-/** How long a hello may take. */
-const HELLO_TIMEOUT_MS = 30_000;
 const NO_BYTES = new Uint8Array(0);
 
 /** How a send ends that did not leave this node. */
@@ -45,23 +49,34 @@ const LANE_HANDLERS: readonly string[] = [...BATCH_HANDLERS, HANDLER_STREAM_CANC
 
 export class Messenger implements Omit<MessageEvents, 'laneDied'> {
   readonly metrics = new MessengerMetrics();
-  readonly handlers = new HandlerTable({
-    observe: (request, handler, payloadBytes) => this.metrics.watch(request, handler, payloadBytes),
-  });
+  readonly handlers: HandlerTable;
   /** Answers to workers that nobody registered here. */
   repliesToNobody = 0;
   private readonly classifier: InboundClassifier;
+  private readonly hellos: Hellos;
+  private readonly log = new DebugLog();
 
   constructor(
     private readonly calls: Calls,
     private readonly peers: PeerBook,
     private readonly finder: PeerFinder,
-    private readonly self: PeerInfo,
-    workerHi: number,
-    workerLo: number,
+    private readonly gate: HelloGate,
+    self: PeerInfo,
+    /** Payload bytes of requests in handlers and in their queues. */
+    maxInFlightBytes: number,
   ) {
-    this.classifier = new InboundClassifier(workerHi, workerLo);
-    this.system(HANDLER_HELLO, (payload) => this.onHello(payload));
+    this.classifier = new InboundClassifier(u64High(self.workerId), u64Low(self.workerId));
+    this.hellos = new Hellos(calls, self, this.metrics.resolutions);
+    this.handlers = new HandlerTable({
+      observe: (request, handler, payloadBytes) => this.metrics.watch(request, handler, payloadBytes),
+      maxInFlightBytes,
+      instanceOf: (workerId) => peers.worker(workerId)?.info.instanceId,
+      warn: (message) => this.log.line(() => message),
+    });
+    // Its name stands in the list; lanes hand hellos over with their sockets.
+    this.system(HANDLER_HELLO, () => {
+      throw new VeloError('ERR_BAD_CONTROL_MESSAGE', 'a hello must come inline');
+    });
     this.system(HANDLER_LIST, (payload) => {
       if (payload.length > 0) expectNull(payload);
       return encodeHandlerList(this.names());
@@ -71,16 +86,6 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
   /** Registers a handler of the system whose answer is bytes. */
   system(name: string, fn: (payload: Uint8Array) => Uint8Array | Promise<Uint8Array>): void {
     this.handlers.registerSystem(name, unaryHandler(fn));
-  }
-
-  private names(): string[] {
-    return [...this.handlers.names(), ...LANE_HANDLERS];
-  }
-
-  private onHello(payload: Uint8Array): Uint8Array {
-    const peer = this.peers.register(decodeHello(payload));
-    peer.knowsUs = true;
-    return encodeHandlerList(this.names());
   }
 
   // -- frames from the lanes
@@ -120,7 +125,7 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
     this.metrics.messagesTaken += 1;
     const { envelope, payloadOffset, payloadLength } = request;
     const { id } = envelope;
-    const reply = (plan: Parameters<typeof encodeReply>[0]): boolean => {
+    const reply = (plan: ReplyPlan): boolean => {
       const map = frame.subarray(envelope.mapOffset, envelope.mapOffset + envelope.mapLength);
       const answer = encodeReply(plan, id, map);
       if (answer === undefined) return true;
@@ -143,45 +148,61 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
 
   // -- hello
 
+  /**
+   * A hello, and the socket it came in on. Its handler list goes to the peer as it is registered from then on; what fails it goes
+   * back on that socket, because nobody may know the one who asked.
+   */
+  hello(frame: Uint8Array, headerLength: number, socket: SocketInfo, token: number): void {
+    this.metrics.messagesTaken += 1;
+    const payloadLength = frame.length - headerLength;
+    const message = this.classifier.classify(FRAME_MESSAGE, frame, 0, headerLength, headerLength, payloadLength);
+    if (message?.kind !== 'request') throw new VeloError('ERR_INTERNAL', 'a lane took something else for a hello');
+    const { envelope, payloadOffset } = message;
+    const { id } = envelope;
+    const reply = (plan: ReplyPlan): void => {
+      const answer = encodeReply(plan, id, frame.subarray(envelope.mapOffset, envelope.mapOffset + envelope.mapLength));
+      const taken = plan.reply === 'response' || plan.reply === 'ack';
+      const peer = taken ? this.peers.worker(u64From(id.workerHi, id.workerLo)) : undefined;
+      if (peer !== undefined && answer !== undefined) this.calls.sendFrame(peer, answer);
+      this.calls.answerHello(socket.lane, token, peer === undefined ? answer : undefined);
+    };
+    const answer = unaryHandler((payload) => this.onHello(payload, socket));
+    if (envelope.responseType === RESPONSE_NONE) this.calls.answerHello(socket.lane, token, undefined);
+    this.handlers.dispatch(envelope, frame.subarray(payloadOffset), reply, answer);
+  }
+
+  private onHello(payload: Uint8Array, socket: SocketInfo): Uint8Array | Promise<Uint8Array> {
+    const greeted = (peer: Peer): Uint8Array => {
+      peer.knowsUs = true;
+      return encodeHandlerList(this.names());
+    };
+    const admitted = this.gate.admit(decodeHello(payload), socket);
+    return admitted instanceof Promise ? admitted.then(greeted) : greeted(admitted);
+  }
+
   /** Makes sure that the peer can answer us. */
-  async introduce(peer: Peer): Promise<void> {
-    if (!peer.knowsUs) await this.answered(this.hello(peer));
+  introduce(peer: Peer): Promise<void> {
+    return this.hellos.introduce(peer);
   }
 
-  /** Says hello, once at a time per peer, and keeps the list of handlers from the answer. */
-  private hello(peer: Peer): Promise<void> {
-    if (peer.hello !== undefined) return peer.hello;
-    const { resolutions } = this.metrics;
-    resolutions['handshake attempt'] += 1;
-    peer.hello = this.calls
-      .call(peer, HANDLER_HELLO, RESPONSE_UNARY, encodeHello(this.self), { timeoutMs: HELLO_TIMEOUT_MS })
-      .then((answer) => {
-        peer.knowsUs = true;
-        peer.handlers = new Set(decodeHandlerList(answer));
-        resolutions['handshake success'] += 1;
-      })
-      .finally(() => {
-        peer.hello = undefined;
-      });
-    return peer.hello;
+  // -- what is served, here and there
+
+  /** Names served here, the system's included. */
+  names(): string[] {
+    return [...this.handlers.names(), ...LANE_HANDLERS];
   }
 
-  /** The peer serves the handler, as far as its list says; a missing name is asked for once more. */
-  private async requireHandler(peer: Peer, handler: string): Promise<void> {
-    if (peer.knowsUs && peer.handlers?.has(handler)) return;
-    await this.hello(peer);
-    if (peer.handlers?.has(handler)) return;
-    throw new VeloError('ERR_UNKNOWN_HANDLER', `Handler '${handler}' not found on instance ${peer.info.instanceId}`);
+  availableHandlers(target: PeerTarget, options: AskOptions = {}): Promise<string[]> {
+    return this.hellos.list(this.peers.resolve(target), false, options);
   }
 
-  /** Counts what asking a peer came to, when it came to nothing. */
-  private async answered(asking: Promise<void>): Promise<void> {
-    try {
-      await asking;
-    } catch (error) {
-      this.metrics.resolutions['handshake error'] += 1;
-      throw error;
-    }
+  refreshHandlers(target: PeerTarget, options: AskOptions = {}): Promise<string[]> {
+    return this.hellos.list(this.peers.resolve(target), true, options);
+  }
+
+  waitForHandler(target: PeerTarget, handler: string, options: AskOptions = {}): Promise<void> {
+    if (typeof handler !== 'string' || handler === '') throw noName(handler);
+    return this.hellos.waitFor(this.peers.resolve(target), handler, options);
   }
 
   // -- the public ways to send
@@ -219,6 +240,7 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
 
   async typedUnary<R>(target: PeerTarget, handler: string, value: unknown, options?: CallOptions): Promise<R> {
     const answer = await this.request(target, handler, RESPONSE_UNARY, encodeJson(value), options);
+    if (answer.length === 0) throw new VeloError('ERR_BAD_JSON', `'${handler}' answered without a value`);
     return parseJson(answer) as R;
   }
 
@@ -258,10 +280,9 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
 
   /** The peer, if it can be called at once: it is registered, knows us, and serves the handler. */
   private ready(target: PeerTarget, handler: string): Peer | undefined {
-    if (typeof handler !== 'string' || handler === '' || isSystemHandler(handler))
-      throw new VeloError('ERR_INVALID_ARGUMENT', `'${handler}' is not the name of an application's handler`);
+    if (typeof handler !== 'string' || handler === '' || isSystemHandler(handler)) throw noName(handler);
     const peer = this.finder.known(target);
-    return peer?.knowsUs && peer.handlers?.has(handler) ? peer : undefined;
+    return peer !== undefined && serves(peer, handler) ? peer : undefined;
   }
 
   /** Finds the peer and makes it ready, in the time of the call; says what of that is left. */
@@ -274,7 +295,7 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
     const label = target instanceof PeerInfo ? target.instanceId : String(target);
     const left = await this.calls.prepare(label, handler, options, async () => {
       peer = await this.find(target);
-      await this.answered(this.requireHandler(peer, handler));
+      await this.hellos.require(peer, handler);
     });
     return { peer, left };
   }
@@ -304,4 +325,8 @@ export class Messenger implements Omit<MessageEvents, 'laneDied'> {
       throw error;
     }
   }
+}
+
+function noName(handler: unknown): VeloError {
+  return new VeloError('ERR_INVALID_ARGUMENT', `'${String(handler)}' is not the name of an application's handler`);
 }

@@ -4,6 +4,7 @@
 import { VeloError } from '../errors.js';
 import type { PeerRoute } from '../lanes/commands.js';
 import { isSocket, lanePath } from '../lanes/socket-file.js';
+import { plainAddress } from '../lanes/socket-info.js';
 import { decodeLanePorts, decodeTcpEndpoints, decodeUdsPath, type TcpEndpoint } from '../wire/address.js';
 import { u64High, u64Low } from '../wire/bytes.js';
 import { ADDRESS_KEY_LANES, ADDRESS_KEY_TCP, ADDRESS_KEY_UDS } from '../wire/names.js';
@@ -13,12 +14,16 @@ import { chooseEndpoint } from './endpoint-choice.js';
 /** Peers a node remembers. */
 const MAX_PEERS = 4096;
 const NO_TCP = { host: '', port: 0 };
+/** Endpoints of a peer that are remembered as its hosts. */
+const MAX_HOSTS = 64;
 
 export interface Peer {
   /** Number of the peer between this thread and its lanes. */
   readonly number: number;
   info: PeerInfo;
   route: PeerRoute;
+  /** Where its last hello came from. */
+  helloFrom: string | undefined;
   /** The peer has registered us: it can send replies. */
   knowsUs: boolean;
   /** Handler names the peer serves, once it said so. */
@@ -52,7 +57,25 @@ function routeOf(info: PeerInfo, reach: Reach): PeerRoute {
   const udsPath = reach.uds ? visibleSocket(entries.get(ADDRESS_KEY_UDS), Math.max(1, lanePorts.length)) : undefined;
   const { host, port } = udsPath === undefined ? tcpEndpoint(info, entries.get(ADDRESS_KEY_TCP), reach) : NO_TCP;
   const { workerId, instanceId } = info;
-  return { workerHi: u64High(workerId), workerLo: u64Low(workerId), label: instanceId, host, port, lanePorts, udsPath };
+  const hosts = hostsOf(entries.get(ADDRESS_KEY_TCP));
+  const route = { workerHi: u64High(workerId), workerLo: u64Low(workerId), label: instanceId };
+  return { ...route, host, port, lanePorts, udsPath, hosts };
+}
+
+/** The addresses that the peer advertises, each once. */
+function hostsOf(entry: Uint8Array | undefined): string[] {
+  if (entry === undefined) return [];
+  try {
+    return [
+      ...new Set(
+        decodeTcpEndpoints(entry)
+          .slice(0, MAX_HOSTS)
+          .map(({ host }) => plainAddress(host) ?? host),
+      ),
+    ];
+  } catch {
+    return []; // the peer is reached without it
+  }
 }
 
 function tcpEndpoint(info: PeerInfo, entry: Uint8Array | undefined, reach: Reach): Pick<TcpEndpoint, 'host' | 'port'> {
@@ -103,32 +126,32 @@ export class PeerBook {
   }
 
   /**
-   * Adds a peer, or renews its address. Nothing is sent.
+   * How lanes would reach a peer, without registering it.
+   *
+   * @throws VeloError `ERR_BAD_ADDRESS` for an address without a usable endpoint, `ERR_INVALID_ARGUMENT` for this node itself.
+   */
+  routeOf(info: PeerInfo): PeerRoute {
+    if (info.workerId === this.self.workerId)
+      throw new VeloError('ERR_INVALID_ARGUMENT', `peer ${info.instanceId} is this node itself`);
+    return routeOf(info, this.reach);
+  }
+
+  /**
+   * Adds a peer, or renews its address. Nothing is sent. `helloFrom` is where its hello came from, if it said one.
    *
    * @throws VeloError `ERR_BAD_ADDRESS` for an address without a usable endpoint, `ERR_INVALID_ARGUMENT` for this node itself,
    * `ERR_LIMIT` above 4,096 peers.
    */
-  register(info: PeerInfo): Peer {
-    if (info.workerId === this.self.workerId)
-      throw new VeloError('ERR_INVALID_ARGUMENT', `peer ${info.instanceId} is this node itself`);
-    const route = routeOf(info, this.reach);
+  register(info: PeerInfo, helloFrom?: string): Peer {
+    const route = this.routeOf(info);
     const known = this.byWorker.get(info.workerId);
-    if (known !== undefined) {
-      if (sameRoute(known.route, route)) return known;
-      // The same object: a hello under way ends for it.
-      known.info = info;
-      known.route = route;
-      // Who listens there may never have heard of us.
-      known.knowsUs = false;
-      known.handlers = undefined;
-      this.announce(known);
-      return known;
-    }
+    if (known !== undefined) return this.renew(known, info, route, helloFrom);
     if (this.byWorker.size >= MAX_PEERS) throw new VeloError('ERR_LIMIT', `this node already knows ${MAX_PEERS} peers`);
     const peer: Peer = {
       number: this.byWorker.size,
       info,
-      route,
+      route: withHello(route, helloFrom),
+      helloFrom,
       knowsUs: false,
       handlers: undefined,
       hello: undefined,
@@ -137,6 +160,24 @@ export class PeerBook {
     this.byInstance.set(info.instanceId, peer);
     this.announce(peer);
     return peer;
+  }
+
+  private renew(known: Peer, info: PeerInfo, route: PeerRoute, helloFrom: string | undefined): Peer {
+    const moved = !sameRoute(known.route, route);
+    const from = helloFrom ?? (moved ? undefined : known.helloFrom);
+    const renewed = withHello(route, from);
+    if (!moved && known.route.hosts.join() === renewed.hosts.join()) return known;
+    // The same object: a hello under way ends for it.
+    known.info = info;
+    known.route = renewed;
+    known.helloFrom = from;
+    if (moved) {
+      // Who listens there may never have heard of us.
+      known.knowsUs = false;
+      known.handlers = undefined;
+    }
+    this.announce(known);
+    return known;
   }
 
   worker(workerId: bigint): Peer | undefined {
@@ -155,6 +196,11 @@ export class PeerBook {
     if (peer === undefined) throw new VeloError('ERR_UNKNOWN_PEER', `peer ${target} is not registered`);
     return peer;
   }
+}
+
+function withHello(route: PeerRoute, from: string | undefined): PeerRoute {
+  if (from === undefined || route.hosts.includes(from)) return route;
+  return { ...route, hosts: [...route.hosts, from] };
 }
 
 function sameRoute(a: PeerRoute, b: PeerRoute): boolean {

@@ -8,11 +8,15 @@ import { ENDING_NONE, RECEIVER_CANCEL, RECEIVER_STOP } from '../plane/rows.js';
 import {
   CMD_DATA,
   CMD_FRAME,
+  CMD_HELLO_ANSWER,
   CMD_OPEN,
   CMD_PEER,
   decodeOpen,
   decodeText,
   EV_FRAME,
+  EV_HELLO,
+  encodeHelloEvent,
+  type HelloEvent,
   KIND_MASK,
   type OpenCommand,
   PARCEL,
@@ -33,6 +37,8 @@ export interface LinkLane {
   peer(number: number, route: PeerRoute): void;
   open(link: ClientLink, row: number, command: OpenCommand): void;
   sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array): void;
+  /** Answers a hello on the socket it came in on; without bytes, forgets that socket. */
+  answerHello(token: number, frame: Uint8Array): void;
   /** The stream's sender ended it: `ending` after everything it sent. */
   end(stream: EgressStream, ending: number): void;
   /** Drains of a slot's records were counted. */
@@ -214,6 +220,9 @@ export class ClientLink {
       case CMD_FRAME:
         this.lane.sendFrame(this, tag, readU32(bytes, offset), bytes.slice(offset + FRAME_HEAD_BYTES, offset + length));
         return;
+      case CMD_HELLO_ANSWER:
+        this.lane.answerHello(tag, bytes.slice(offset, offset + length));
+        return;
       default:
         throw new VeloError('ERR_CONDUIT_BROKEN', `client sent a record of kind ${kind}`);
     }
@@ -245,7 +254,7 @@ export class ClientLink {
       const at = ring.reserve(kind | PARCEL, tag, PARCEL_MARK_BYTES);
       if (at < 0) return false;
       this.parcelsOut.send(source, offset, length);
-      if (kind === EV_FRAME) this.parcelBytes += length;
+      if (kind === EV_FRAME || kind === EV_HELLO) this.parcelBytes += length;
       writeU32(this.mark, 0, length);
       this.conduit.memory.copyIn(at, this.mark, 0, PARCEL_MARK_BYTES);
     } else {
@@ -281,6 +290,13 @@ export class ClientLink {
     writeU32(body, 0, headerLength);
     body.set(frame, FRAME_HEAD_BYTES);
     this.event(EV_FRAME, type, body);
+    return true;
+  }
+
+  /** A hello of a peer, for this client. False when it must be refused, as above. */
+  hello(token: number, event: HelloEvent): boolean {
+    if (this.isFullOfMessages(event.frame.length)) return false;
+    this.event(EV_HELLO, token, encodeHelloEvent(event));
     return true;
   }
 

@@ -6,12 +6,14 @@ import type { ClientRows } from '../plane/conduit.js';
 import { BLOCK_SLICE_MS, RECEIVER_CANCEL, RECEIVER_STOP, SENDER_CLOSED, SENDER_RETIRED } from '../plane/rows.js';
 import { ClientPort, type PortEvents } from './client-port.js';
 import {
+  decodeHelloEvent,
   decodeOutcome,
   decodeText,
   EV_ADMITTED,
   EV_DATA,
   EV_FRAME,
   EV_FRAME_FAILED,
+  EV_HELLO,
   EV_RETIRED,
   RESPONSE_ID_BYTES,
   readU32,
@@ -21,6 +23,7 @@ import {
 } from './commands.js';
 import type { LaneLink } from './host.js';
 import { Sleeper } from './sleeper.js';
+import type { SocketInfo } from './socket-info.js';
 
 /** Who is behind a sender row. */
 export interface SenderEnd {
@@ -48,6 +51,8 @@ export interface ReceiverEnd {
 export interface MessageEvents {
   /** A transport frame for this thread. `frame` is a private copy: header, then payload. */
   frame(type: number, frame: Uint8Array, headerLength: number, lane: number): void;
+  /** A `_hello` request, and the socket it came in on. `token` names that socket to its lane, until it is answered. */
+  hello(frame: Uint8Array, headerLength: number, socket: SocketInfo, token: number): void;
   /** A frame that waited for admission was admitted, or failed. */
   admitted(token: number, error: VeloError | undefined): void;
   /** An admitted frame was not written. `responseId` is that of its header. */
@@ -298,6 +303,11 @@ export class ClientPlane {
       case EV_FRAME: {
         const frame = bytes.slice(offset + 4, offset + length);
         this.messages.frame(tag, frame, readU32(bytes, offset), lane);
+        return;
+      }
+      case EV_HELLO: {
+        const { frame, headerLength, ends } = decodeHelloEvent(bytes, offset, length);
+        this.messages.hello(frame, headerLength, { ...ends, lane }, tag >>> 0);
         return;
       }
       case EV_ADMITTED:

@@ -2,6 +2,7 @@
 // numbers and the byte layouts and nothing else.
 
 import { type ErrorCode, VeloError } from '../errors.js';
+import type { SocketEnds } from './socket-info.js';
 
 // ---- client → lane (record kinds of the egress ring) -----------------------------------------------------------------
 /** tag: sender row; body: one stream frame. */
@@ -12,6 +13,8 @@ export const CMD_OPEN = 2;
 export const CMD_PEER = 3;
 /** tag: token (0: nobody waits for the admission); body: u32 peer number, then one whole transport frame. */
 export const CMD_FRAME = 4;
+/** tag: token of an `EV_HELLO`; body: the frame to write on its socket, or nothing: the answer went another way. */
+export const CMD_HELLO_ANSWER = 12;
 
 // ---- lane → client (record kinds of the ingress ring) ----------------------------------------------------------------
 /** tag: receiver tag; body: one stream frame. */
@@ -24,6 +27,9 @@ export const EV_FRAME = 3;
 export const EV_ADMITTED = 4;
 /** tag: transport frame type of a frame that was admitted but not written; body: 16 bytes response id, then `encodeOutcome`. */
 export const EV_FRAME_FAILED = 5;
+
+/** tag: token for `CMD_HELLO_ANSWER`; body: `encodeHelloEvent`. A `_hello` request. */
+export const EV_HELLO = 12;
 
 /** Added to a kind when the body stands in the parcel port instead of the ring. */
 export const PARCEL = 32;
@@ -133,6 +139,8 @@ export interface PeerRoute {
   lanePorts: number[];
   /** Unix socket of the plain listener, if everything to this peer goes over Unix sockets; its lanes listen beside it. */
   udsPath?: string | undefined;
+  /** Addresses that its messages may be expected from: those it advertises, and where its hello came from. */
+  hosts: readonly string[];
 }
 
 const utf8 = new TextEncoder();
@@ -145,6 +153,37 @@ export function encodeText(value: string): Uint8Array {
 /** Text out of shared memory: copied first, because a TextDecoder does not read shared bytes. */
 export function decodeText(bytes: Uint8Array, offset: number, length: number): string {
   return fromUtf8.decode(bytes.slice(offset, offset + length));
+}
+
+/** A hello and where it came in. */
+export interface HelloEvent {
+  readonly ends: SocketEnds;
+  readonly headerLength: number;
+  /** Header, then payload. */
+  readonly frame: Uint8Array;
+}
+
+const HELLO_HEAD_BYTES = 8;
+
+export function encodeHelloEvent(event: HelloEvent): Uint8Array {
+  const ends = encodeText(JSON.stringify(event.ends));
+  const body = new Uint8Array(HELLO_HEAD_BYTES + ends.length + event.frame.length);
+  writeU32(body, 0, event.headerLength);
+  writeU32(body, 4, ends.length);
+  body.set(ends, HELLO_HEAD_BYTES);
+  body.set(event.frame, HELLO_HEAD_BYTES + ends.length);
+  return body;
+}
+
+/** The frame is a copy. */
+export function decodeHelloEvent(bytes: Uint8Array, offset: number, length: number): HelloEvent {
+  const endsLength = readU32(bytes, offset + 4);
+  const frameAt = offset + HELLO_HEAD_BYTES + endsLength;
+  return {
+    ends: JSON.parse(decodeText(bytes, offset + HELLO_HEAD_BYTES, endsLength)) as SocketEnds,
+    headerLength: readU32(bytes, offset),
+    frame: bytes.slice(frameAt, offset + length),
+  };
 }
 
 /** An outcome as text: empty for success, else the code, a newline and the message. */

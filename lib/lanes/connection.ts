@@ -13,9 +13,10 @@ import { MAX_FRAME_BODY, PREAMBLE_LEN } from '../wire/transport-frame.js';
 import { CoalescingWriter, StagingPool } from './coalescing-writer.js';
 import type { ConnectionMetrics } from './connection-metrics.js';
 import { EgressTiming } from './egress-timing.js';
-import { checkEndpoint, type Endpoint, endpointName } from './endpoint.js';
+import { checkEndpoint, type Endpoint, endpointEnds, endpointName } from './endpoint.js';
 import { FrameIntake, type FrameSource, type IntakeHooks } from './frame-intake.js';
 import { FRAME_IDLE, FRAME_PENDING, FRAME_QUEUED, FrameList, type OutFrame } from './out-frame.js';
+import type { SocketEnds } from './socket-info.js';
 
 /** The frame is in the queue; `onWritten` follows. */
 export const ADMITTED = 0;
@@ -68,6 +69,9 @@ interface Dial {
 export class OutgoingConnection implements FrameSource {
   readonly dialed = true;
   readonly remote: string;
+  readonly ends: SocketEnds;
+  claimedHosts: readonly string[] | undefined;
+  suspect = false;
   readonly #options: OutgoingConnectionOptions;
   readonly #metrics: ConnectionMetrics;
   readonly #timing: EgressTiming;
@@ -87,8 +91,10 @@ export class OutgoingConnection implements FrameSource {
   #whenClosed: PromiseWithResolvers | undefined;
 
   constructor(options: OutgoingConnectionOptions) {
-    checkEndpoint(options.to);
-    this.remote = endpointName(options.to);
+    const { to } = options;
+    checkEndpoint(to);
+    this.remote = endpointName(to);
+    this.ends = endpointEnds(to);
     this.#options = options;
     this.#metrics = options.metrics;
     this.#timing = new EgressTiming(options.metrics);
@@ -195,6 +201,11 @@ export class OutgoingConnection implements FrameSource {
     this.#dial?.socket.unref();
     this.#dial?.timer?.unref();
     return this;
+  }
+
+  /** Nothing is ever written back on a dialed connection: whoever is at its other end has a listener. */
+  writeBack(): boolean {
+    return false;
   }
 
   #hasRoom(length: number): boolean {

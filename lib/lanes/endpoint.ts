@@ -2,6 +2,7 @@
 // never resolve a name or look at the file system.
 
 import { VeloError } from '../errors.js';
+import { plainAddress, type SocketEnds } from './socket-info.js';
 
 export type Endpoint = { readonly host: string; readonly port: number } | { readonly path: string };
 
@@ -24,4 +25,12 @@ export function checkEndpoint(endpoint: Endpoint): void {
   if (host === '') throw new VeloError('ERR_INVALID_ARGUMENT', 'host of a connection must not be empty');
   if (!Number.isInteger(port) || port < 1 || port > MAX_PORT)
     throw new VeloError('ERR_INVALID_ARGUMENT', `port of a connection must be an integer in 1..65535, not ${port}`);
+}
+
+/** The ends of a socket that is dialed there. */
+export function endpointEnds(endpoint: Endpoint): SocketEnds {
+  if ('path' in endpoint)
+    return { transport: 'uds', remoteAddress: undefined, remotePort: undefined, localPort: undefined };
+  const { host, port } = endpoint;
+  return { transport: 'tcp', remoteAddress: plainAddress(host), remotePort: port, localPort: undefined };
 }

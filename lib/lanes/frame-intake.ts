@@ -4,6 +4,7 @@
 import { VeloError } from '../errors.js';
 import { FrameReader } from '../wire/transport-frame.js';
 import type { ConnectionMetrics } from './connection-metrics.js';
+import type { SocketEnds } from './socket-info.js';
 
 /** The connection that a frame came from, whichever side dialed it. */
 export interface FrameSource {
@@ -11,6 +12,12 @@ export interface FrameSource {
   readonly dialed: boolean;
   /** `host:port` of the other side, for messages to people. */
   readonly remote: string;
+  readonly ends: SocketEnds;
+  /** For `Suspicion` alone: the hosts of the peer that was named here last, and whether this socket is none of them. */
+  claimedHosts: readonly string[] | undefined;
+  suspect: boolean;
+  /** Sends a frame on this very socket. False: dropped, because it cannot be, or too much waits there. */
+  writeBack(bytes: Uint8Array): boolean;
 }
 
 /**

@@ -2,7 +2,7 @@
 // that waits for it, everything else to the client. What a busy client could not answer in time is answered here.
 
 import { VeloError } from '../errors.js';
-import { LANE_FULL_TEXT } from '../messenger/dispatch-plan.js';
+import { LANE_FULL_TEXT, type ReplyPlan } from '../messenger/dispatch-plan.js';
 import { type InboundBatch, InboundClassifier, type InboundRequest } from '../messenger/inbound-message.js';
 import { encodeReply } from '../messenger/replies.js';
 import { isForLane } from '../mux/ingress-table.js';
@@ -11,14 +11,16 @@ import { SENDER_CANCELLED, SENDER_STOPPED } from '../plane/rows.js';
 import { batchLaneOf, RESPONSE_NONE } from '../wire/envelope.js';
 import { parseJson } from '../wire/json.js';
 import { JsonFields } from '../wire/json-fields.js';
-import { HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP } from '../wire/names.js';
+import { HANDLER_HELLO, HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP } from '../wire/names.js';
 import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import type { ClientLink } from './client-link.js';
 import { parseRowIdentity } from './commands.js';
-import type { IntakeHooks } from './frame-intake.js';
+import type { FrameSource, IntakeHooks } from './frame-intake.js';
+import { HelloSockets } from './hello-sockets.js';
 import type { LaneDrops, LaneMetrics } from './lane-metrics.js';
 import { MessageFrame } from './message-frame.js';
 import type { PeerLink } from './peer-link.js';
+import { Suspicion } from './suspicion.js';
 
 /** What the router needs from its lane. */
 export interface RouterLane {
@@ -37,24 +39,31 @@ export interface RouterLane {
 
 /** Requests go to the client thread that made the node. */
 const MAIN_THREAD = 0;
+const NO_BYTES = new Uint8Array(0);
+/** Payload of a `_hello`: an address of some hundred endpoints, as JSON numbers. */
+export const MAX_HELLO_BYTES = 65_536;
 
 export class InboundRouter {
   readonly hooks: IntakeHooks;
+  /** Hellos that the client thread has not answered yet. */
+  readonly hellos = new HelloSockets();
   private readonly classifier: InboundClassifier;
   private readonly peers = new Map<number, PeerLink[]>();
   private lastPeer: PeerLink | undefined;
+  private readonly suspicion: Suspicion;
 
   constructor(
     private readonly lane: RouterLane,
     private readonly drops: LaneDrops,
   ) {
     this.classifier = new InboundClassifier(lane.workerHi, lane.workerLo);
+    this.suspicion = new Suspicion(drops);
     this.hooks = {
       onReadable: () => lane.guard(() => lane.beforeFrames()),
       onChunkEnd: () => lane.guard(() => lane.endTurn()),
       // Not guarded: what a peer's bytes may still upset costs that peer its connection, never the lane.
-      onFrame: (type, buffer, headerAt, headerLength, payloadAt, payloadLength) =>
-        this.onFrame(type, buffer, headerAt, headerLength, payloadAt, payloadLength),
+      onFrame: (type, buffer, headerAt, headerLength, payloadAt, payloadLength, source) =>
+        this.onFrame(type, buffer, headerAt, headerLength, payloadAt, payloadLength, source),
     };
   }
 
@@ -79,6 +88,7 @@ export class InboundRouter {
     headerLength: number,
     payloadAt: number,
     payloadLength: number,
+    source: FrameSource,
   ): void {
     const message = this.classifier.classify(type, buffer, headerAt, headerLength, payloadAt, payloadLength);
     if (message === undefined) {
@@ -88,10 +98,10 @@ export class InboundRouter {
     }
     switch (message.kind) {
       case 'batch':
-        this.onBatch(message, buffer);
+        this.onBatch(message, buffer, source);
         return;
       case 'request':
-        this.onRequest(message, type, buffer, headerAt, headerLength);
+        this.onRequest(message, type, buffer, headerAt, headerLength, source);
         return;
       case 'answer':
       case 'refused': {
@@ -108,10 +118,14 @@ export class InboundRouter {
     }
   }
 
-  private onBatch(batch: InboundBatch, buffer: Uint8Array): void {
+  private onBatch(batch: InboundBatch, buffer: Uint8Array, source: FrameSource): void {
     const peer = this.peerOf(batch.senderHi, batch.senderLo);
-    if (peer === undefined) this.drops.unknownPeer += 1;
-    else if (peer.homeOf(batch.lane, this.lane.laneCount) !== this.lane.lane) this.drops.wrongHome += 1;
+    if (peer === undefined) {
+      this.drops.unknownPeer += 1;
+      return;
+    }
+    this.suspicion.note(peer, source);
+    if (peer.homeOf(batch.lane, this.lane.laneCount) !== this.lane.lane) this.drops.wrongHome += 1;
     else {
       const start = batch.payloadOffset;
       const end = start + batch.payloadLength;
@@ -126,8 +140,11 @@ export class InboundRouter {
     buffer: Uint8Array,
     headerAt: number,
     headerLength: number,
+    source: FrameSource,
   ): void {
     const { envelope, payloadOffset, payloadLength } = request;
+    const sender = this.peerOf(envelope.id.workerHi, envelope.id.workerLo);
+    if (sender !== undefined) this.suspicion.note(sender, source);
     if (envelope.handler === HANDLER_STREAM_CANCEL || envelope.handler === HANDLER_STREAM_STOP) {
       const flag = envelope.handler === HANDLER_STREAM_CANCEL ? SENDER_CANCELLED : SENDER_STOPPED;
       this.flagSender(buffer, payloadOffset, payloadLength, flag);
@@ -137,7 +154,24 @@ export class InboundRouter {
       this.drops.stagedBatch += 1;
       return;
     }
+    if (envelope.handler === HANDLER_HELLO && payloadLength > MAX_HELLO_BYTES) {
+      this.drops.badMessage += 1;
+      const text = `hello of ${payloadLength} bytes: this node reads ${MAX_HELLO_BYTES}`;
+      this.answerOn(source, request, { reply: 'responseError', text });
+      return;
+    }
     const frame = whole(buffer, headerAt, headerLength, payloadOffset, payloadLength);
+    if (envelope.handler === HANDLER_HELLO) {
+      const token = this.hellos.hold(source);
+      if (this.lane.links[MAIN_THREAD]!.hello(token, { ends: source.ends, headerLength, frame })) {
+        this.lane.laneMetrics.messagesToClients += 1;
+        return;
+      }
+      this.hellos.answer(token, NO_BYTES);
+      this.drops.queueFull += 1;
+      this.answerOn(source, request, { reply: 'nack', text: LANE_FULL_TEXT });
+      return;
+    }
     if (this.lane.links[MAIN_THREAD]!.frame(type, frame, headerLength, false)) {
       this.lane.laneMetrics.messagesToClients += 1;
       return;
@@ -145,9 +179,15 @@ export class InboundRouter {
     this.drops.queueFull += 1;
     if (envelope.responseType === RESPONSE_NONE) return;
     const reply = encodeReply({ reply: 'nack', text: LANE_FULL_TEXT }, envelope.id);
-    const peer = this.peerOf(envelope.id.workerHi, envelope.id.workerLo);
-    if (peer === undefined || reply === undefined) this.drops.replyToNobody += 1;
-    else peer.send(new MessageFrame(this.lane.links[MAIN_THREAD]!, 0, reply, () => this.lane.touch()));
+    if (sender === undefined || reply === undefined) this.drops.replyToNobody += 1;
+    else sender.send(new MessageFrame(this.lane.links[MAIN_THREAD]!, 0, reply, () => this.lane.touch()));
+  }
+
+  /** Answers on the socket that the request came in on: nobody may be registered under its name. */
+  private answerOn(source: FrameSource, { envelope }: InboundRequest, plan: ReplyPlan): void {
+    if (envelope.responseType === RESPONSE_NONE) return;
+    const frame = encodeReply(plan, envelope.id);
+    if (frame !== undefined && !source.writeBack(frame)) this.drops.replyToNobody += 1;
   }
 
   /** Cancel and stop name a sender row; a worker sets the flag itself, so a producer that computes sees it. */

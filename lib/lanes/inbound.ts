@@ -4,6 +4,8 @@
 import type { Socket } from 'node:net';
 import type { ConnectionMetrics } from './connection-metrics.js';
 import { FrameIntake, type FrameSource, type IntakeHooks } from './frame-intake.js';
+import type { TransportKey } from './lane-metrics.js';
+import { type SocketEnds, socketEnds } from './socket-info.js';
 
 /** Bytes that may wait for a peer that does not read what it is told on its own connection. */
 export const WRITE_BACK_BYTES = 1024 * 1024;
@@ -11,6 +13,7 @@ export const WRITE_BACK_BYTES = 1024 * 1024;
 export interface InboundConnectionOptions {
   readonly metrics: ConnectionMetrics;
   readonly hooks: IntakeHooks;
+  readonly transport: TransportKey;
   /** How messages name the other end, where its socket has no address. */
   readonly remote?: string | undefined;
   /** Called once, when the socket is gone. */
@@ -20,6 +23,9 @@ export interface InboundConnectionOptions {
 export class InboundConnection implements FrameSource {
   readonly dialed = false;
   readonly remote: string;
+  readonly ends: SocketEnds;
+  claimedHosts: readonly string[] | undefined;
+  suspect = false;
   readonly #socket: Socket;
   readonly #metrics: ConnectionMetrics;
   readonly #intake: FrameIntake;
@@ -28,6 +34,7 @@ export class InboundConnection implements FrameSource {
 
   constructor(socket: Socket, options: InboundConnectionOptions) {
     this.remote = options.remote ?? `${socket.remoteAddress}:${socket.remotePort}`;
+    this.ends = socketEnds(socket, options.transport);
     this.#socket = socket;
     this.#metrics = options.metrics;
     this.#intake = new FrameIntake(this, options.hooks, options.metrics);

@@ -37,6 +37,8 @@ export interface LaneDrops {
   queueFull: number;
   /** Replies to workers that are not registered here. */
   replyToNobody: number;
+  /** Requests and batches in the name of a registered peer that came from none of its hosts. Nothing was dropped. */
+  spoofSuspected: number;
 }
 
 /** How far behind a scrape may be. */
@@ -56,6 +58,7 @@ export class LaneMetrics {
     badMessage: 0,
     queueFull: 0,
     replyToNobody: 0,
+    spoofSuspected: 0,
   };
   /** Messages handed on to client threads. */
   messagesToClients = 0;
@@ -206,6 +209,7 @@ export class LaneMetrics {
     now[cell++] = tcp.connectionsOpened + uds.connectionsOpened;
     now[cell++] = tcp.connectionsClosed + uds.connectionsClosed;
     now[cell++] = tcp.inboundRefused + uds.inboundRefused;
+    now[cell++] = drops.spoofSuspected;
   }
 }
 

@@ -317,6 +317,10 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     else if (peer.send(frame)) frame.admitted(undefined);
   }
 
+  answerHello(token: number, frame: Uint8Array): void {
+    if (!this.router.hellos.answer(token, frame)) this.laneMetrics.drops.replyToNobody += 1;
+  }
+
   drained(stream: IngressStream): void {
     const { slot, table } = stream;
     if (slot === undefined) return;

@@ -192,6 +192,7 @@ export class Listener {
     const connection = new InboundConnection(socket, {
       metrics,
       hooks,
+      transport: this.#file === undefined ? 'tcp' : 'uds',
       remote: this.#file === undefined ? undefined : `a client of uds://${this.#file.path}`,
       onClosed: (gone) => this.#connections.delete(gone),
     });

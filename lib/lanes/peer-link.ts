@@ -73,6 +73,10 @@ export class PeerLink {
     return this.route.workerLo;
   }
 
+  get hosts(): readonly string[] {
+    return this.route.hosts;
+  }
+
   /** A newer address of the same peer. Connections that stand are kept; whatever is dialed from now on is dialed there. */
   update(route: PeerRoute): void {
     this.route = route;

@@ -7,14 +7,19 @@ import type { ResponseId } from '../wire/response-id.js';
 import { encodeUtf8 } from '../wire/utf8.js';
 import { type DispatchOutcome, planReply, type ReplyPlan } from './dispatch-plan.js';
 import { type HandlerContext, handlerContext, type MessageHandler, runHandler } from './handlers.js';
-import { GLOBAL_LANE, OrderedDispatch } from './ordered-dispatch.js';
+import { DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_QUEUE_DEPTH, GLOBAL_LANE, OrderedDispatch } from './ordered-dispatch.js';
+import { RunLimiter } from './run-limiter.js';
 
 /** Longest handler name, in bytes of UTF-8: its length field has 16 bits. */
 export const MAX_HANDLER_NAME_BYTES = 65_535;
 /** Requests that one table has in handlers and ordered lanes at once. */
 export const DEFAULT_MAX_IN_FLIGHT = 65_536;
+/** Payload bytes of those. A single larger request is taken when there is no other. */
+export const DEFAULT_MAX_IN_FLIGHT_BYTES = 512 * 1024 * 1024;
 /** What the caller of one request too many is told. */
 export const OVERFLOW_TEXT = 'Handler failed: too many requests in flight';
+/** What the caller is told when too many wait for a handler with `maxConcurrent`. */
+export const QUEUE_FULL_TEXT = 'Handler failed: handler queue full';
 
 /** The part of a request that dispatch needs; `RequestEnvelope` is one. */
 export interface DispatchRequest {
@@ -32,7 +37,9 @@ export type ReplySink = (plan: ReplyPlan) => unknown;
 
 /** Watches one request, for metrics. What it throws is counted, and changes nothing. */
 export interface RequestWatch {
-  /** Its turn has come: its handler starts. Not called for a request that reaches no handler. */
+  /** Its turn on its lane has come; it may still wait for `maxConcurrent`. Not called for a request that reaches no handler. */
+  turn(): void;
+  /** Its handler starts. */
   started(): void;
   /** It is over: what it came to, what was to be answered, and whether the answer could be handed over. */
   ended(outcome: DispatchOutcome, plan: ReplyPlan, replied: boolean): void;
@@ -49,32 +56,56 @@ export interface HandlerTableOptions {
   readonly observe?: RequestObserver;
   /** Requests in handlers and in their ordered lanes at once; one more is refused. Default 65,536. */
   readonly maxInFlight?: number;
+  /** Payload bytes of those; a request that goes above is refused, unless it is the only one. Default 512 MiB. */
+  readonly maxInFlightBytes?: number;
+  /** The instance id of a registered peer, for contexts. */
+  readonly instanceOf?: (workerId: bigint) => string | undefined;
+  /** Hears of a lane that came to its handler's `maxQueueDepth` under the policy `warn`. */
+  readonly warn?: (message: string) => void;
+}
+
+interface Registration {
+  readonly handler: MessageHandler;
+  /** Of ordered handlers; an unordered one has a queue of that width instead. */
+  readonly limiter: RunLimiter | undefined;
+}
+
+function registration(handler: MessageHandler): Registration {
+  const { maxConcurrent, order } = handler;
+  const limited = order !== 'none' && maxConcurrent !== undefined;
+  return { handler, limiter: limited ? new RunLimiter(maxConcurrent) : undefined };
 }
 
 export class HandlerTable {
   readonly ordered = new OrderedDispatch();
+  /** Queues of unordered handlers with `maxConcurrent`. */
+  readonly limited = new OrderedDispatch();
   /** Replies whose sink threw or rejected. The caller of the request hears nothing then. */
   replyFailures = 0;
   observerFailures = 0;
-  /** Requests refused because of `maxInFlight`. */
+  /** Requests refused because of `maxInFlight` or `maxInFlightBytes`. */
   overflows = 0;
-  readonly #handlers = new Map<string, MessageHandler>();
-  readonly #observe: RequestObserver | undefined;
+  readonly #handlers = new Map<string, Registration>();
+  readonly #options: HandlerTableOptions;
   readonly #maxInFlight: number;
+  readonly #maxBytes: number;
   #running = 0;
+  #bytes = 0;
 
   constructor(options: HandlerTableOptions = {}) {
-    const max = options.maxInFlight ?? DEFAULT_MAX_IN_FLIGHT;
-    if (!Number.isInteger(max) || max < 1) {
-      throw new VeloError('ERR_INVALID_ARGUMENT', `maxInFlight must be an integer of at least 1, not ${max}`);
-    }
-    this.#maxInFlight = max;
-    this.#observe = options.observe;
+    this.#options = options;
+    this.#maxInFlight = atLeastOne('maxInFlight', options.maxInFlight ?? DEFAULT_MAX_IN_FLIGHT);
+    this.#maxBytes = atLeastOne('maxInFlightBytes', options.maxInFlightBytes ?? DEFAULT_MAX_IN_FLIGHT_BYTES);
   }
 
-  /** Handlers that run now or wait in an ordered lane, their replies included. */
+  /** Handlers that run now or wait for their turn, their replies included. */
   get inFlight(): number {
-    return this.#running + this.ordered.queued;
+    return this.#running + this.ordered.queued + this.limited.queued;
+  }
+
+  /** Payload bytes of the requests in flight. */
+  get inFlightBytes(): number {
+    return this.#bytes;
   }
 
   /**
@@ -87,7 +118,7 @@ export class HandlerTable {
     if (isSystemHandler(name)) {
       throw new VeloError('ERR_INVALID_ARGUMENT', `handler name '${name}' starts with '${SYSTEM_PREFIX}'`);
     }
-    this.#handlers.set(name, handler);
+    this.#handlers.set(name, registration(handler));
   }
 
   /** Registers a handler of the system: a name that starts with `_`, once. */
@@ -97,11 +128,11 @@ export class HandlerTable {
       throw new VeloError('ERR_INVALID_ARGUMENT', `system handler name '${name}' lacks its '${SYSTEM_PREFIX}'`);
     }
     if (this.#handlers.has(name)) throw new VeloError('ERR_INVALID_STATE', `system handler '${name}' is registered`);
-    this.#handlers.set(name, handler);
+    this.#handlers.set(name, registration(handler));
   }
 
   get(name: string): MessageHandler | undefined {
-    return this.#handlers.get(name);
+    return this.#handlers.get(name)?.handler;
   }
 
   /** All names, the system's included, in order of registration. */
@@ -110,47 +141,76 @@ export class HandlerTable {
   }
 
   /**
-   * Takes a request to its handler. An unordered handler is started in this call; an ordered one in its turn. `payload`
-   * becomes the application's: it must not alias anything of ours. Never throws for what handlers do.
+   * Takes a request to its handler. An unordered handler is started in this call, while fewer than its `maxConcurrent`
+   * run; any other in its turn. `payload` becomes the application's: it must not alias anything of ours. `instead` runs in
+   * place of the handler that is registered. Never throws for what handlers do.
    */
-  dispatch(request: DispatchRequest, payload: Uint8Array, reply: ReplySink): void {
+  dispatch(request: DispatchRequest, payload: Uint8Array, reply: ReplySink, instead?: MessageHandler): void {
     const { handler: name, id } = request;
-    const handler = this.#handlers.get(name);
-    const watch = this.#watch(request, handler, payload.length);
-    const answer = (outcome: DispatchOutcome) => this.#answer(request, handler, outcome, reply, watch);
-    if (handler === undefined) {
+    const registered = instead === undefined ? this.#handlers.get(name) : registration(instead);
+    const watch = this.#watch(request, registered?.handler, payload.length);
+    const answer = (outcome: DispatchOutcome) => this.#answer(request, registered?.handler, outcome, reply, watch);
+    if (registered === undefined) {
       void answer({ kind: 'unknownHandler' });
       return;
     }
-    if (this.inFlight >= this.#maxInFlight) {
+    const { handler } = registered;
+    if (this.inFlight >= this.#maxInFlight || (this.#bytes > 0 && this.#bytes + payload.length > this.#maxBytes)) {
       this.overflows += 1;
       void answer({ kind: 'refused', text: OVERFLOW_TEXT });
       return;
     }
-    const context = handlerContext(name, id, request.headers);
-    const job = () => this.#run(handler, request, payload, context, watch, answer);
-    if (handler.order === 'none') {
-      void job();
-      return;
+    const context = handlerContext(name, id, request.headers, this.#options.instanceOf);
+    const job = () => this.#run(registered, request, payload, context, watch, answer);
+    this.#bytes += payload.length;
+    if (this.#enqueue(handler, context, payload.length, job)) return;
+    this.#bytes -= payload.length;
+    const full: DispatchOutcome =
+      handler.order === 'none' ? { kind: 'refused', text: QUEUE_FULL_TEXT } : { kind: 'laneFull' };
+    void answer(full);
+  }
+
+  /** False: the queue is full, and `job` never runs. */
+  #enqueue(handler: MessageHandler, context: HandlerContext, bytes: number, job: () => Promise<void>): boolean {
+    const { order, maxConcurrent, maxQueueDepth, overflow } = handler;
+    const name = context.handler;
+    if (order === 'none') {
+      if (maxConcurrent === undefined) {
+        void job();
+        return true;
+      }
+      const { limited } = this;
+      const [depth, most] = [DEFAULT_MAX_QUEUE_DEPTH, DEFAULT_MAX_QUEUE_BYTES];
+      return limited.enqueue(name, GLOBAL_LANE, bytes, job, depth, most, maxConcurrent) !== 'rejected';
     }
-    const key = handler.order === 'sender' ? context.senderWorkerId : GLOBAL_LANE;
-    if (this.ordered.enqueue(name, key, payload.length, job, handler.maxQueueDepth) === 'rejected') {
-      void answer({ kind: 'laneFull' });
-    }
+    const key = order === 'sender' ? context.senderWorkerId : GLOBAL_LANE;
+    const rejects = maxQueueDepth !== undefined && overflow === 'reject';
+    const reached = !rejects && maxQueueDepth !== undefined && this.ordered.depth(name, key) === maxQueueDepth;
+    // The one that runs is part of the handler's limit, and does not wait.
+    const waiting = rejects ? maxQueueDepth - 1 : DEFAULT_MAX_QUEUE_DEPTH;
+    if (this.ordered.enqueue(name, key, bytes, job, waiting) === 'rejected') return false;
+    if (reached) this.#options.warn?.(`a lane of handler '${name}' holds more than its ${maxQueueDepth} messages`);
+    return true;
   }
 
   async #run(
-    handler: MessageHandler,
+    { handler, limiter }: Registration,
     request: DispatchRequest,
     payload: Uint8Array,
     context: HandlerContext,
     watch: RequestWatch | undefined,
     answer: (outcome: DispatchOutcome) => Promise<void>,
   ): Promise<void> {
+    const bytes = payload.length;
     this.#running += 1;
+    this.#tell(() => watch?.turn());
+    const turn = limiter?.enter();
+    if (turn !== undefined) await turn;
     this.#tell(() => watch?.started());
     await answer(await runHandler(handler, request.responseType, payload, context));
+    limiter?.leave();
     this.#running -= 1;
+    this.#bytes -= bytes;
   }
 
   async #answer(
@@ -179,7 +239,7 @@ export class HandlerTable {
     payloadBytes: number,
   ): RequestWatch | undefined {
     try {
-      return this.#observe?.(request, handler, payloadBytes);
+      return this.#options.observe?.(request, handler, payloadBytes);
     } catch {
       this.observerFailures += 1;
       return undefined;
@@ -193,6 +253,11 @@ export class HandlerTable {
       this.observerFailures += 1;
     }
   }
+}
+
+function atLeastOne(name: string, value: number): number {
+  if (Number.isInteger(value) && value >= 1) return value;
+  throw new VeloError('ERR_INVALID_ARGUMENT', `${name} must be an integer of at least 1, not ${value}`);
 }
 
 function checkName(name: string): void {

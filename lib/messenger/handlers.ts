@@ -15,6 +15,8 @@ export interface HandlerContext {
   readonly handler: string;
   /** The sender as it names itself; nothing proves it. */
   readonly senderWorkerId: bigint;
+  /** The instance id of the peer that is registered here under that worker id; undefined when there is none. */
+  readonly senderInstanceId: string | undefined;
   /** The request's headers, empty when it has none. */
   readonly headers: ReadonlyMap<string, string>;
   /** The request's 128-bit id: unique per sender for as long as the sender lives. */
@@ -27,11 +29,24 @@ export interface HandlerOptions {
   /** All messages of the handler strictly one at a time. Default false. */
   readonly orderedGlobal?: boolean;
   /**
-   * Messages that may wait in one ordered lane behind the running one; one more is refused and its caller told so.
-   * Default 8,192. Only with `ordered` or `orderedGlobal`.
+   * Runs of this handler that may be under way at once, replies included, from 1. What comes meanwhile waits in order of
+   * arrival. With `ordered`: how many senders' lanes may be in the middle of a run. Default: no limit of its own.
+   */
+  readonly maxConcurrent?: number;
+  /**
+   * Messages that one ordered lane may hold, the running one included, from 1 to 8,192; `overflow` says what becomes of
+   * one more. Default: none. Only with `ordered` or `orderedGlobal`. Whatever it says, every queue of a handler has a
+   * bound of its own: 8,192 messages or 64 MiB that wait, above which a message is refused and its caller told so.
    */
   readonly maxQueueDepth?: number;
+  /**
+   * At `maxQueueDepth`: `reject` refuses the message and tells its caller; `warn` (default) takes it, and says so to
+   * `NODE_DEBUG=velomux` each time a lane comes to its limit.
+   */
+  readonly overflow?: OverflowPolicy;
 }
+
+export type OverflowPolicy = 'warn' | 'reject';
 
 /** No result. A caller that asked for an ack hears whether it threw; one that asked for a result hears an error. */
 export type AmFunction = (payload: Uint8Array, context: HandlerContext) => unknown;
@@ -51,32 +66,49 @@ export type HandlerOrder = 'none' | 'sender' | 'global';
 export interface MessageHandler {
   readonly kind: HandlerKind;
   readonly order: HandlerOrder;
-  readonly maxQueueDepth: number;
+  readonly maxConcurrent: number | undefined;
+  readonly maxQueueDepth: number | undefined;
+  readonly overflow: OverflowPolicy;
   /** The raw result of the application's function; may throw. Call {@link runHandler} instead. */
   readonly call: (input: unknown, context: HandlerContext) => unknown;
 }
 
 const NO_HEADERS: ReadonlyMap<string, string> = new Map();
+const OVERFLOW_POLICIES: readonly OverflowPolicy[] = ['warn', 'reject'];
+/** As many as a node has requests in hand at once. */
+const MAX_CONCURRENT = 65_536;
 
 function makeHandler(kind: HandlerKind, call: unknown, options: HandlerOptions): MessageHandler {
-  if (typeof call !== 'function') throw new VeloError('ERR_INVALID_ARGUMENT', 'a handler must be a function');
-  const { ordered = false, orderedGlobal = false, maxQueueDepth } = options;
-  if (ordered && orderedGlobal) {
-    throw new VeloError('ERR_INVALID_ARGUMENT', 'ordered and orderedGlobal exclude each other');
-  }
+  if (typeof call !== 'function') throw invalid('a handler must be a function');
+  const { ordered = false, orderedGlobal = false, maxConcurrent, maxQueueDepth, overflow } = options;
+  if (ordered && orderedGlobal) throw invalid('ordered and orderedGlobal exclude each other');
   const order: HandlerOrder = ordered ? 'sender' : orderedGlobal ? 'global' : 'none';
+  if (maxConcurrent !== undefined) checkCount('maxConcurrent', maxConcurrent, MAX_CONCURRENT);
   if (maxQueueDepth !== undefined) {
-    if (order === 'none') throw new VeloError('ERR_INVALID_ARGUMENT', 'maxQueueDepth needs an ordered handler');
-    if (!Number.isInteger(maxQueueDepth) || maxQueueDepth < 0) {
-      throw new VeloError('ERR_INVALID_ARGUMENT', `maxQueueDepth must be a whole number, not ${maxQueueDepth}`);
-    }
+    if (order === 'none') throw invalid('maxQueueDepth needs an ordered handler');
+    checkCount('maxQueueDepth', maxQueueDepth, DEFAULT_MAX_QUEUE_DEPTH);
+  }
+  if (overflow !== undefined) {
+    if (!OVERFLOW_POLICIES.includes(overflow)) throw invalid(`overflow = ${overflow}: expected 'warn' or 'reject'`);
+    if (maxQueueDepth === undefined) throw invalid('overflow needs a maxQueueDepth');
   }
   return {
     kind,
     order,
-    maxQueueDepth: maxQueueDepth ?? DEFAULT_MAX_QUEUE_DEPTH,
+    maxConcurrent,
+    maxQueueDepth,
+    overflow: overflow ?? 'warn',
     call: call as MessageHandler['call'],
   };
+}
+
+function checkCount(name: string, value: number, most: number): void {
+  if (Number.isInteger(value) && value >= 1 && value <= most) return;
+  throw invalid(`${name} = ${value}: expected an integer from 1 to ${most}`);
+}
+
+function invalid(message: string): VeloError {
+  return new VeloError('ERR_INVALID_ARGUMENT', message);
 }
 
 /**
@@ -105,10 +137,13 @@ export function handlerContext(
   handler: string,
   id: ResponseId,
   headers: ReadonlyMap<string, string> | undefined,
+  instanceOf?: (workerId: bigint) => string | undefined,
 ): HandlerContext {
+  const senderWorkerId = u64From(id.workerHi, id.workerLo);
   return {
     handler,
-    senderWorkerId: u64From(id.workerHi, id.workerLo),
+    senderWorkerId,
+    senderInstanceId: instanceOf?.(senderWorkerId),
     headers: headers ?? NO_HEADERS,
     messageId: responseIdToU128(id),
   };

@@ -110,6 +110,11 @@ export class ResponseTable<T> {
     return this.#size;
   }
 
+  /** No slot is free: `allocate` would throw. */
+  get isFull(): boolean {
+    return this.#fresh === this.capacity && this.#freedCount === 0;
+  }
+
   /** Slots that came to the end of their generations. */
   get retired(): number {
     return this.#retired;

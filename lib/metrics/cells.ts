@@ -58,6 +58,7 @@ export const CELL_NAMES = [
   'connectionsOpened',
   'connectionsClosed',
   'inboundRefused',
+  'spoofSuspected',
 ] as const;
 
 export type CellName = (typeof CELL_NAMES)[number];

@@ -126,7 +126,7 @@ export const MESSENGER_FAMILIES: readonly FamilySpec[] = [
   laneFamily(
     'velo_messenger_ordered_lane_wait_seconds',
     'histogram',
-    'Time from the arrival of a request on its ordered lane to the start of its handler.',
+    'Time from the arrival of a request on its ordered lane to its turn.',
     (emit, handler, { laneWait }) => emit.histogram({ handler }, HANDLER_SECONDS, laneWait!.buckets, laneWait!.sum),
   ),
   laneFamily(

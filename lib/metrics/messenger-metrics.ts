@@ -36,7 +36,7 @@ export class HandlerSeries {
   inFlight = 0;
   /** Gauge: requests on ordered lanes, the running ones included. */
   laneDepth = 0;
-  /** From a request's arrival on an ordered lane to the start of its handler; undefined for a handler that never had a lane. */
+  /** From a request's arrival on an ordered lane to its turn; undefined for a handler that never had a lane. */
   laneWait: Histogram | undefined;
 }
 
@@ -46,7 +46,7 @@ export interface DispatchFailures {
   'dispatch ordered_lane_shed': number;
   'dispatch ordered_handler_panic': number;
   'dispatch handler_panic': number;
-  /** Ours alone: the table's bound on requests in flight. */
+  /** Ours alone: the table's bounds on requests in flight, and on those that wait for `maxConcurrent`. */
   'dispatch too_many_in_flight': number;
   'response_send ack_nack': number;
   'response_send unary': number;
@@ -137,13 +137,16 @@ class Watch implements RequestWatch {
     return this.handler !== undefined && this.handler.order !== 'none';
   }
 
+  turn(): void {
+    if (this.ordered) this.series?.laneWait?.observe((this.metrics.now() - this.arrivedAt) / MILLISECONDS);
+  }
+
   started(): void {
     const { series } = this;
     this.running = true;
     if (series === undefined) return;
     this.startedAt = this.metrics.now();
     series.inFlight += 1;
-    if (this.ordered) series.laneWait?.observe((this.startedAt - this.arrivedAt) / MILLISECONDS);
   }
 
   ended(outcome: DispatchOutcome, plan: ReplyPlan, replied: boolean): void {

@@ -154,4 +154,9 @@ export const STREAMING_FAMILIES: readonly FamilySpec[] = [
     },
     'Inbound messages and batches that a lane dropped or refused. Not in the reference.',
   ),
+  counter(
+    'velomux_spoof_suspected_total',
+    'spoofSuspected',
+    'Requests and batches in the name of a registered peer that came from none of its hosts. Not in the reference.',
+  ),
 ];

@@ -432,7 +432,11 @@ describe('listener and accepted connections', () => {
       unref: () => calls.push('unref'),
       destroy: () => calls.push('destroy'),
     });
-    const connection = new InboundConnection(socket as unknown as Socket, { metrics, hooks: { onFrame: collect } });
+    const connection = new InboundConnection(socket as unknown as Socket, {
+      metrics,
+      hooks: { onFrame: collect },
+      transport: 'tcp',
+    });
     connection.unref().ref();
     socket.emit('close');
     socket.emit('close');

@@ -68,6 +68,7 @@ const FAMILIES: Readonly<Record<string, readonly [type: string, ...labels: strin
   velo_streaming_mux_drain_visits_total: ['counter'],
   velo_streaming_mux_batcher_wakes_total: ['counter', 'source'],
   velomux_lane_dropped_total: ['counter', 'reason'],
+  velomux_spoof_suspected_total: ['counter'],
 };
 
 /** A registry with one node in it. */
@@ -287,7 +288,7 @@ streamSuite('metrics of a node', (host, nodes) => {
     });
     server.registerHandler(
       'slow',
-      amHandler(() => gate, { ordered: true, maxQueueDepth: 1 }),
+      amHandler(() => gate, { ordered: true, maxQueueDepth: 2, overflow: 'reject' }),
     );
     const calls = [client.sync(server.peerInfo, 'slow'), client.sync(server.peerInfo, 'slow')];
     const running = await scraped(

@@ -42,6 +42,7 @@ import {
   MESSENGER_MUX_KEY,
 } from '../../lib/wire/names.js';
 import { PeerInfo } from '../../lib/wire/peer-info.js';
+import type { ResponseId } from '../../lib/wire/response-id.js';
 import {
   encodeFrame,
   FRAME_ACK,
@@ -85,6 +86,9 @@ export interface SeenBatch {
 export interface SeenRequest {
   readonly handler: string;
   readonly payload: Uint8Array;
+  readonly id: ResponseId;
+  readonly responseType: number;
+  readonly headers: ReadonlyMap<string, string> | undefined;
 }
 
 /** How a call to the node ended: a response, or an ack or nack. */
@@ -93,6 +97,8 @@ export interface Answer {
   readonly ok: boolean;
   readonly payload: Uint8Array;
   readonly text: string;
+  /** Header map of a response. */
+  readonly headers: ReadonlyMap<string, string> | undefined;
 }
 
 export interface WirePeerOptions {
@@ -122,6 +128,8 @@ export class WirePeer {
   readonly batches: SeenBatch[] = [];
   readonly requests: SeenRequest[] = [];
   readonly attaches: AttachRequest[] = [];
+  /** Answers to nothing it asked. */
+  unasked = 0;
   /** Names it says it serves. */
   handlers: string[] = [HANDLER_ANCHOR_ATTACH];
   /** Connections the node has made to this peer. */
@@ -132,6 +140,8 @@ export class WirePeer {
   beforeHello: Promise<void> = Promise.resolve();
   onAttach: (request: AttachRequest) => AttachAnswer | Promise<AttachAnswer> = () => accept({ routingSessionId: 77n });
   onBatch: (batch: SeenBatch) => void = () => {};
+  /** Frames that answer a request for any other handler. */
+  onCall: (request: SeenRequest) => readonly Uint8Array[] = () => [];
   private readonly server: Server;
   private readonly sockets = new Set<Socket>();
   private readonly dialed = new Map<number, Socket>();
@@ -237,11 +247,21 @@ export class WirePeer {
   }
 
   /** Calls a handler of the node and resolves with what it answered. */
-  async call(handler: string, payload: Uint8Array = NO_BYTES, responseType: number = RESPONSE_UNARY): Promise<Answer> {
+  async call(
+    handler: string,
+    payload: Uint8Array = NO_BYTES,
+    responseType: number = RESPONSE_UNARY,
+    map: Uint8Array = NO_BYTES,
+  ): Promise<Answer> {
     const slot = this.nextCall++ % 65_535;
-    const answered = new Promise<Answer>((resolve) => this.calls.set(slot, resolve));
-    await this.write(this.request(handler, payload, responseType, slot));
+    const answered = this.answerTo(slot);
+    await this.write(this.request(handler, payload, responseType, slot, map));
     return answered;
+  }
+
+  /** The answer to a request with this slot, however it is sent. */
+  answerTo(slot: number): Promise<Answer> {
+    return new Promise((resolve) => this.calls.set(slot, resolve));
   }
 
   /** Sends a message that nobody answers. */
@@ -250,9 +270,16 @@ export class WirePeer {
     await this.write(this.request(handler, bytes, RESPONSE_NONE, 0));
   }
 
-  private request(handler: string, payload: Uint8Array, responseType: number, slot: number): Uint8Array {
+  /** The frame of a request in this peer's name. */
+  request(
+    handler: string,
+    payload: Uint8Array,
+    responseType: number,
+    slot: number,
+    map: Uint8Array = NO_BYTES,
+  ): Uint8Array {
     const id = { workerHi: u64High(this.workerId), workerLo: u64Low(this.workerId), slot, generation: 0 };
-    return encodeFrame(FRAME_MESSAGE, encodeRequestHeader(responseType, id, handler), payload);
+    return encodeFrame(FRAME_MESSAGE, encodeRequestHeader(responseType, id, handler, map), payload);
   }
 
   /** Says hello: the node knows this peer from here on. */
@@ -313,17 +340,21 @@ export class WirePeer {
     if (type === FRAME_MESSAGE) this.onRequest(buffer, at, length, payload);
     else if (type === FRAME_RESPONSE || type === FRAME_ACK) {
       const via = type === FRAME_RESPONSE ? 'response' : 'ack';
-      const { id, ok } =
+      const header =
         type === FRAME_RESPONSE ? decodeResponseHeader(buffer, at, length) : decodeAckHeader(buffer, at, length);
+      const { id, ok } = header;
+      const headers = 'headers' in header ? header.headers : undefined;
       const resolve = this.calls.get(id.slot);
       this.calls.delete(id.slot);
-      resolve?.({ via, ok, payload, text: fromUtf8.decode(payload) });
+      if (resolve === undefined) this.unasked += 1;
+      resolve?.({ via, ok, payload, text: fromUtf8.decode(payload), headers });
     }
   }
 
   private onRequest(buffer: Uint8Array, at: number, length: number, payload: Uint8Array): void {
-    const { handler, id, responseType } = decodeRequestHeader(buffer, at, length);
-    this.requests.push({ handler, payload });
+    const { handler, id, responseType, headers } = decodeRequestHeader(buffer, at, length);
+    const request = { handler, payload, id, responseType, headers };
+    this.requests.push(request);
     const lane = BATCH_HANDLERS.indexOf(handler);
     if (lane >= 0) {
       const batch = decodeBatch(lane, payload);
@@ -331,7 +362,9 @@ export class WirePeer {
       this.onBatch(batch);
       return;
     }
-    if (!this.answers || responseType !== RESPONSE_UNARY) return;
+    if (!this.answers) return;
+    for (const frame of this.onCall(request)) void this.write(frame);
+    if (responseType !== RESPONSE_UNARY) return;
     const reply = (bytes: Uint8Array) =>
       void this.write(encodeFrame(FRAME_RESPONSE, encodeResponseHeader(id, true), bytes));
     if (handler === HANDLER_HELLO) void this.beforeHello.then(() => reply(encodeHandlerList(this.handlers)));

@@ -39,6 +39,7 @@ describe('the client end of a conduit', () => {
     };
     const events = {
       frame: () => {},
+      hello: () => {},
       admitted: (token: number) => admitted.push(token),
       frameFailed: () => {},
       laneDied: () => {},

@@ -1,7 +1,12 @@
 import { expect } from 'chai';
 import { VeloError } from '../../../lib/errors.js';
 import type { ReplyPlan } from '../../../lib/messenger/dispatch-plan.js';
-import { type DispatchRequest, HandlerTable, OVERFLOW_TEXT } from '../../../lib/messenger/handler-table.js';
+import {
+  type DispatchRequest,
+  HandlerTable,
+  OVERFLOW_TEXT,
+  QUEUE_FULL_TEXT,
+} from '../../../lib/messenger/handler-table.js';
 import { amHandler, typedUnary, unaryHandler } from '../../../lib/messenger/handlers.js';
 import { RESPONSE_ACK, RESPONSE_NONE, RESPONSE_UNARY } from '../../../lib/wire/envelope.js';
 
@@ -189,13 +194,174 @@ describe('handler table', () => {
   it('sheds a message for a full ordered lane and tells its caller', async () => {
     table.register(
       'full',
-      amHandler(() => new Promise(() => {}), { ordered: true, maxQueueDepth: 1 }),
+      amHandler(() => new Promise(() => {}), { ordered: true, maxQueueDepth: 2, overflow: 'reject' }),
     );
     for (let i = 0; i < 3; i += 1) table.dispatch(request('full', RESPONSE_ACK), NO_BYTES, reply);
     table.dispatch(request('full', RESPONSE_NONE), NO_BYTES, reply);
     await settle();
     expect(plans).to.deep.equal([{ reply: 'nack', text: 'Handler failed: ordered lane queue full' }]);
     expect(table.ordered.counts.rejected).to.equal(2);
+  });
+
+  it('under warn a lane takes more than its depth, and says so once it is there', async () => {
+    const warnings: string[] = [];
+    table = new HandlerTable({ warn: (message) => warnings.push(message) });
+    const ran: number[] = [];
+    let open: () => void = () => {};
+    const first = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    table.register(
+      'deep',
+      amHandler(
+        async (payload) => {
+          ran.push(payload.length);
+          await first;
+        },
+        { ordered: true, maxQueueDepth: 2 },
+      ),
+    );
+    for (let i = 0; i < 5; i += 1) table.dispatch(request('deep', RESPONSE_ACK), new Uint8Array(i), reply);
+    expect(warnings).to.have.length(1);
+    expect(warnings[0]).to.include("'deep'").and.to.include('2');
+    open();
+    while (table.inFlight > 0) await settle();
+    expect(ran).to.deep.equal([0, 1, 2, 3, 4]);
+    expect(plans).to.deep.equal(ran.map(() => ({ reply: 'ack' })));
+  });
+
+  it('a queue keeps its own bound under warn: 8,192 wait, one more is refused', async () => {
+    table.register(
+      'deep',
+      amHandler(() => new Promise(() => {}), { ordered: true, maxQueueDepth: 1 }),
+    );
+    for (let i = 0; i < 8_194; i += 1) table.dispatch(request('deep', RESPONSE_ACK), NO_BYTES, reply);
+    await settle();
+    expect(plans).to.deep.equal([{ reply: 'nack', text: 'Handler failed: ordered lane queue full' }]);
+    expect(table.inFlight).to.equal(8_193);
+  });
+
+  it('maxConcurrent of an unordered handler lets so many run, the others in order of arrival, of all senders', async () => {
+    const started: number[] = [];
+    const ends: (() => void)[] = [];
+    table.register(
+      'two',
+      unaryHandler(
+        (payload) => {
+          started.push(payload[0]!);
+          return new Promise<undefined>((resolve, reject) => {
+            ends.push(() => (payload[0] === 1 ? reject(new Error('boom')) : resolve(undefined)));
+          });
+        },
+        { maxConcurrent: 2 },
+      ),
+    );
+    for (let i = 0; i < 5; i += 1) table.dispatch(request('two', RESPONSE_UNARY, i), new Uint8Array([i]), reply);
+    expect(started).to.deep.equal([0, 1]);
+    expect(table.inFlight).to.equal(5);
+    ends[1]!();
+    await settle();
+    expect(started).to.deep.equal([0, 1, 2]);
+    ends[0]!();
+    ends[2]!();
+    await settle();
+    expect(started).to.deep.equal([0, 1, 2, 3, 4]);
+    ends[3]!();
+    ends[4]!();
+    await settle();
+    expect(plans.map((plan) => plan.reply)).to.deep.equal(['responseError', ...Array(4).fill('response')]);
+    expect([table.inFlight, table.ordered.counts.lanesCreated]).to.deep.equal([0, 0]);
+  });
+
+  it('what waits for maxConcurrent is bounded, and refused with a text', async () => {
+    table.register(
+      'one',
+      amHandler(() => new Promise(() => {}), { maxConcurrent: 1 }),
+    );
+    for (let i = 0; i < 8_194; i += 1) table.dispatch(request('one', RESPONSE_UNARY), NO_BYTES, reply);
+    await settle();
+    expect(plans).to.deep.equal([{ reply: 'nack', text: QUEUE_FULL_TEXT }]);
+  });
+
+  it('maxConcurrent of an ordered handler bounds the lanes that are mid-run, replies included', async () => {
+    const events: string[] = [];
+    let running = 0;
+    let most = 0;
+    let replies = 0;
+    table.register(
+      'lanes',
+      unaryHandler(
+        async ([sender = 0, n = 0]) => {
+          events.push(`run ${sender}.${n}`);
+          running += 1;
+          most = Math.max(most, running);
+          await settle();
+          if (sender === 1) throw new Error('boom');
+        },
+        { ordered: true, maxConcurrent: 2 },
+      ),
+    );
+    for (const n of [0, 1, 2]) {
+      for (const sender of [1, 2, 3]) {
+        table.dispatch(request('lanes', RESPONSE_UNARY, sender), new Uint8Array([sender, n]), async () => {
+          await settle();
+          running -= 1;
+          replies += 1;
+        });
+      }
+    }
+    expect(events, 'the third lane waits').to.deep.equal(['run 1.0', 'run 2.0']);
+    while (table.inFlight > 0) await settle();
+    expect([replies, running, most]).to.deep.equal([9, 0, 2]);
+    for (const sender of [1, 2, 3])
+      expect(events.filter((event) => event.startsWith(`run ${sender}.`))).to.deep.equal(
+        [0, 1, 2].map((n) => `run ${sender}.${n}`),
+      );
+  });
+
+  it('names the instance of a sender that is registered', async () => {
+    table = new HandlerTable({ instanceOf: (workerId) => (workerId === 1n ? 'an instance' : undefined) });
+    const seen: (string | undefined)[] = [];
+    table.register(
+      'who',
+      amHandler((_, { senderInstanceId }) => {
+        seen.push(senderInstanceId);
+      }),
+    );
+    table.dispatch(request('who', RESPONSE_NONE, 1), NO_BYTES, reply);
+    table.dispatch(request('who', RESPONSE_NONE, 2), NO_BYTES, reply);
+    expect(seen).to.deep.equal(['an instance', undefined]);
+  });
+
+  it('refuses requests above maxInFlightBytes, unless there is no other', async () => {
+    table = new HandlerTable({ maxInFlightBytes: 100 });
+    let open: () => void = () => {};
+    const held = new Promise<undefined>((resolve) => {
+      open = () => resolve(undefined);
+    });
+    table.register(
+      'hold',
+      unaryHandler(() => held),
+    );
+    for (const bytes of [500, 1]) table.dispatch(request('hold'), new Uint8Array(bytes), reply);
+    await settle();
+    expect(plans).to.deep.equal([{ reply: 'nack', text: OVERFLOW_TEXT }]);
+    expect([table.inFlightBytes, table.overflows]).to.deep.equal([500, 1]);
+    open();
+    await settle();
+    expect(table.inFlightBytes).to.equal(0);
+    for (const bytes of [60, 40]) table.dispatch(request('hold'), new Uint8Array(bytes), reply);
+    await settle();
+    expect([table.inFlightBytes, table.overflows]).to.deep.equal([0, 1]);
+  });
+
+  it('a request shed from a full lane gives its bytes back', () => {
+    table.register(
+      'full',
+      amHandler(() => new Promise(() => {}), { ordered: true, maxQueueDepth: 1, overflow: 'reject' }),
+    );
+    for (let i = 0; i < 3; i += 1) table.dispatch(request('full'), new Uint8Array(10), reply);
+    expect(table.inFlightBytes).to.equal(10);
   });
 
   it('refuses requests above maxInFlight', async () => {
@@ -231,6 +397,9 @@ describe('handler table', () => {
     const seen: string[] = [];
     table = new HandlerTable({
       observe: ({ handler, responseType }, _handler, payloadBytes) => ({
+        turn: () => {
+          seen.push(`${handler} has its turn`);
+        },
         started: () => {
           seen.push(`${handler} starts with ${payloadBytes} bytes`);
           throw new Error('a bad observer');
@@ -248,7 +417,12 @@ describe('handler table', () => {
     table.dispatch(request('x', RESPONSE_ACK), NO_BYTES, reply);
     table.dispatch(request('y', RESPONSE_NONE), NO_BYTES, reply);
     await settle();
-    expect(seen).to.have.members(['x starts with 0 bytes', 'x 1 ok ack true', 'y 0 unknownHandler none true']);
+    expect(seen).to.have.members([
+      'x has its turn',
+      'x starts with 0 bytes',
+      'x 1 ok ack true',
+      'y 0 unknownHandler none true',
+    ]);
     expect(plans).to.deep.equal([{ reply: 'ack' }]);
     expect(table.observerFailures).to.equal(3);
   });

@@ -4,13 +4,13 @@ import type { HandlerOutcome } from '../../../lib/messenger/dispatch-plan.js';
 import {
   amHandler,
   type HandlerContext,
+  type HandlerOptions,
   handlerContext,
   type MessageHandler,
   runHandler,
   typedUnary,
   unaryHandler,
 } from '../../../lib/messenger/handlers.js';
-import { DEFAULT_MAX_QUEUE_DEPTH } from '../../../lib/messenger/ordered-dispatch.js';
 import { RESPONSE_ACK, RESPONSE_NONE, RESPONSE_UNARY } from '../../../lib/wire/envelope.js';
 
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -33,6 +33,7 @@ describe('handlers', () => {
     expect(seen?.senderWorkerId).to.equal(0xfffffffffffffffen);
     expect(seen?.messageId).to.equal((2n << 80n) | (3n << 64n) | 0xfffffffffffffffen);
     expect(seen?.headers.size).to.equal(0);
+    expect(seen?.senderInstanceId).to.equal(undefined);
   });
 
   it('a unary handler gives bytes or nothing, at once or later', async () => {
@@ -139,16 +140,35 @@ describe('handlers', () => {
 
   it('options say how a handler is ordered, and bad ones are refused', () => {
     const fn = (): void => {};
-    expect(amHandler(fn)).to.include({ kind: 'am', order: 'none' });
-    expect(unaryHandler(fn, { ordered: true })).to.include({ order: 'sender', maxQueueDepth: DEFAULT_MAX_QUEUE_DEPTH });
-    expect(typedUnary(fn, { orderedGlobal: true, maxQueueDepth: 0 })).to.include({ order: 'global', maxQueueDepth: 0 });
-    const bad = [
+    expect(amHandler(fn)).to.include({ kind: 'am', order: 'none', maxConcurrent: undefined });
+    expect(amHandler(fn, { maxConcurrent: 3 })).to.include({ order: 'none', maxConcurrent: 3 });
+    expect(unaryHandler(fn, { ordered: true })).to.include({
+      order: 'sender',
+      maxQueueDepth: undefined,
+      overflow: 'warn',
+    });
+    const global = typedUnary(fn, { orderedGlobal: true, maxQueueDepth: 8_192, overflow: 'reject', maxConcurrent: 1 });
+    expect(global).to.include({ order: 'global', maxQueueDepth: 8_192, overflow: 'reject', maxConcurrent: 1 });
+    const bad: HandlerOptions[] = [
       { ordered: true, orderedGlobal: true },
       { maxQueueDepth: 5 },
+      { ordered: true, maxQueueDepth: 0 },
       { ordered: true, maxQueueDepth: -1 },
       { ordered: true, maxQueueDepth: 1.5 },
+      { ordered: true, maxQueueDepth: 8_193 },
+      { ordered: true, overflow: 'reject' },
+      { ordered: true, maxQueueDepth: 1, overflow: 'drop' as 'warn' },
+      { maxConcurrent: 0 },
+      { ordered: true, maxConcurrent: 0 },
+      { maxConcurrent: -1 },
+      { maxConcurrent: 2.5 },
+      { maxConcurrent: Number.POSITIVE_INFINITY },
     ];
-    for (const options of bad) expect(() => amHandler(fn, options)).to.throw(VeloError);
+    for (const options of bad) {
+      expect(() => amHandler(fn, options), JSON.stringify(options))
+        .to.throw(VeloError)
+        .with.property('code', 'ERR_INVALID_ARGUMENT');
+    }
     expect(() => amHandler(undefined as unknown as () => void)).to.throw(VeloError, 'must be a function');
   });
 });

@@ -152,6 +152,29 @@ describe('ordered dispatch', () => {
     expect(dispatch.enqueue('h', 1n, 0, () => {})).to.equal('rejected');
   });
 
+  it('a lane of width 3 runs three jobs at once, the others in order as places come free', async () => {
+    const dispatch = new OrderedDispatch();
+    const gates = [gate(), gate(), gate(), gate(), gate()];
+    const add = (job: () => Promise<void>) =>
+      dispatch.enqueue('h', GLOBAL_LANE, 0, job, DEFAULT_MAX_QUEUE_DEPTH, Number.POSITIVE_INFINITY, 3);
+    const started = () => gates.map((each) => each.started);
+    expect(gates.map(({ job }) => add(job))).to.deep.equal(['started', 'started', 'started', 'queued', 'queued']);
+    expect(started()).to.deep.equal([true, true, true, false, false]);
+    expect([dispatch.depth('h', GLOBAL_LANE), dispatch.lanes, dispatch.queued]).to.deep.equal([5, 1, 2]);
+    gates[1]!.open();
+    await settle();
+    expect(started()).to.deep.equal([true, true, true, true, false]);
+    gates[0]!.fail();
+    gates[2]!.open();
+    await settle();
+    expect(started()).to.deep.equal([true, true, true, true, true]);
+    const late = gate();
+    expect(add(late.job), 'one place is free').to.equal('started');
+    for (const each of [gates[3]!, gates[4]!, late]) each.open();
+    await settle();
+    expect([dispatch.lanes, dispatch.depth('h', GLOBAL_LANE), dispatch.counts.lanesCreated]).to.deep.equal([0, 0, 1]);
+  });
+
   it('a job may enqueue for its own lane and for others', async () => {
     const dispatch = new OrderedDispatch();
     const seen: string[] = [];

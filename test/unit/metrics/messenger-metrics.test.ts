@@ -3,7 +3,7 @@
 import { expect } from 'chai';
 import type { DispatchOutcome, HandlerKind } from '../../../lib/messenger/dispatch-plan.js';
 import { planReply } from '../../../lib/messenger/dispatch-plan.js';
-import type { HandlerOrder } from '../../../lib/messenger/handlers.js';
+import { amHandler, type HandlerOrder } from '../../../lib/messenger/handlers.js';
 import { MessengerMetrics } from '../../../lib/metrics/messenger-metrics.js';
 import { RESPONSE_ACK, RESPONSE_NONE, RESPONSE_UNARY } from '../../../lib/wire/envelope.js';
 
@@ -22,7 +22,7 @@ describe('metrics: messages', () => {
   function arrive(kind: HandlerKind, responseType: number, order: HandlerOrder = 'none', handler = 'h') {
     return metrics.watch(
       { handler, responseType, id: ID, headers: undefined },
-      { kind, order, maxQueueDepth: 8, call: () => {} },
+      { ...amHandler(() => {}), kind, order },
       10,
     );
   }
@@ -30,6 +30,7 @@ describe('metrics: messages', () => {
   /** Runs a request through; `replied` is whether its answer found somebody. */
   function run(kind: HandlerKind, responseType: number, outcome: DispatchOutcome, replied = true): void {
     const watch = arrive(kind, responseType);
+    watch.turn();
     watch.started();
     now += 3;
     watch.ended(outcome, planReply(responseType, kind, 'h', outcome), replied);
@@ -62,9 +63,10 @@ describe('metrics: messages', () => {
     expect(succeeded.map(({ seconds }) => seconds.count)).to.deep.equal([0, 1, 0]);
   });
 
-  it('an ordered request waits on its lane, then runs; one that is shed does neither', () => {
+  it('an ordered request waits on its lane (not counting maxConcurrent), then runs; one that is shed does neither', () => {
     const [first, second, third] = [0, 1, 2].map(() => arrive('am', RESPONSE_ACK, 'sender'));
     const series = metrics.handlers.get('h')!;
+    first!.turn();
     first!.started();
     expect([series.laneDepth, series.inFlight]).to.deep.equal([3, 1]);
     const shed: DispatchOutcome = { kind: 'laneFull' };
@@ -72,6 +74,8 @@ describe('metrics: messages', () => {
     expect([series.laneDepth, series.inFlight]).to.deep.equal([2, 1]);
     now = 40;
     first!.ended(OK, { reply: 'ack' }, true);
+    second!.turn();
+    now = 90;
     second!.started();
     second!.ended({ kind: 'panicked' }, { reply: 'nack', text: '' }, true);
     expect([series.laneDepth, series.inFlight]).to.deep.equal([0, 0]);

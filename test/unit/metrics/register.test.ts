@@ -2,6 +2,7 @@
 
 import { expect } from 'chai';
 import { Counter, type OpenMetricsContentType, Registry } from 'prom-client';
+import { amHandler } from '../../../lib/messenger/handlers.js';
 import { MAX_HANDLER_SERIES, MessengerMetrics } from '../../../lib/metrics/messenger-metrics.js';
 import { registerMetrics } from '../../../lib/metrics/register.js';
 import { METRICS_SOURCE, type Measured } from '../../../lib/metrics/source.js';
@@ -120,7 +121,7 @@ describe('metrics: registration', () => {
       metrics
         .watch(
           { handler, responseType: 0, id: { workerHi: 0, workerLo: 0, slot: 0, generation: 0 }, headers: undefined },
-          { kind: 'am', order: 'none', maxQueueDepth: 1, call: () => {} },
+          amHandler(() => {}),
           0,
         )
         .started();
