@@ -23,7 +23,9 @@ import { startInlineHost } from './lanes/inline-host.js';
 import { lanePath } from './lanes/socket-file.js';
 import { startThreadHost } from './lanes/thread-hosts.js';
 import type { MessageHandler } from './messenger/handlers.js';
-import { CELL_NAMES, type CellTotals, readTotals } from './metrics/cells.js';
+import { type CellTotals, readTotals } from './metrics/cells.js';
+import { buryCells, CELL_COUNT } from './metrics/series-cells.js';
+import { METRICS_SOURCE, type Measured, type MetricsSource } from './metrics/source.js';
 import { heartbeatInterval, type ResolvedOptions, resolveOptions, rowsFor, type VeloOptions } from './options.js';
 import { ClientRows, createClientRows } from './plane/conduit.js';
 import { createNodeBlock, NodeBlock } from './plane/node-block.js';
@@ -70,9 +72,11 @@ export interface VeloStats extends CellTotals {
  *
  * Everything that waits takes an `AbortSignal` where it says so; everything that is owned is an `AsyncDisposable`.
  */
-export class Velo implements AsyncDisposable {
+export class Velo implements AsyncDisposable, Measured {
   /** Who this node is and how it is reached: give it to peers. */
   readonly peerInfo: PeerInfo;
+  /** What `registerMetrics` of `velomux/metrics` reads. Its shape is not part of the public interface. */
+  readonly [METRICS_SOURCE]: MetricsSource;
   private closing: Promise<CloseReport> | undefined;
   private membership: Membership | undefined;
 
@@ -82,6 +86,7 @@ export class Velo implements AsyncDisposable {
     private readonly parts: NodeParts,
   ) {
     this.peerInfo = parts.peerInfo;
+    this[METRICS_SOURCE] = parts.metricsSource();
   }
 
   /**
@@ -95,7 +100,7 @@ export class Velo implements AsyncDisposable {
     const instanceId = generateInstanceId((length) => randomBytes(length));
     const workerId = workerIdOf(instanceId);
     const sizes = { ringBytes: resolved.ringBytes, rows: rowsFor(resolved.maxStreams) };
-    const nodeBlock = createNodeBlock(resolved.lanes, CELL_NAMES.length);
+    const nodeBlock = createNodeBlock(resolved.lanes, CELL_COUNT);
     const rows = createClientRows(sizes);
     const lanes: LaneOptions[] = Array.from({ length: resolved.lanes }, (_, lane) => ({
       lane,
@@ -130,7 +135,7 @@ export class Velo implements AsyncDisposable {
     const peerInfo = new PeerInfo(instanceId, ownAddress(endpoints, ports, resolved.udsPath));
     const reach = { local: endpoints, numaNode: resolved.numaNode, uds: resolved.udsPath !== undefined };
     const block = new NodeBlock(nodeBlock);
-    const parts = new NodeParts(resolved, host, peerInfo, reach, new ClientRows(rows, sizes), block);
+    const parts = new NodeParts(resolved, host, block, peerInfo, reach, new ClientRows(rows, sizes));
     const node = new Velo(resolved, block, parts);
     try {
       await node.join();
@@ -393,6 +398,7 @@ class NodeParts {
   readonly finder: PeerFinder;
   readonly staging: Staging;
   readonly outbox: Outbox;
+  private readonly usesUds: boolean;
   readonly calls: Calls;
   readonly gate: HelloGate;
   readonly messenger: Messenger;
@@ -404,11 +410,12 @@ class NodeParts {
   constructor(
     options: ResolvedOptions,
     host: LaneHost,
+    private readonly node: NodeBlock,
     readonly peerInfo: PeerInfo,
     reach: Reach,
     rows: ClientRows,
-    node: NodeBlock,
   ) {
+    this.usesUds = reach.uds;
     const { workerId } = peerInfo;
     const hi = u64High(workerId);
     const lo = u64Low(workerId);
@@ -459,9 +466,14 @@ class NodeParts {
       this.finder.close.bind(this.finder),
       this.staging.failAll.bind(this.staging),
       this.calls.failAll.bind(this.calls),
+      () => {
+        for (let lane = 0; lane < node.lanes; lane++) buryCells(node, lane);
+      },
     ]);
-    host.onLaneDeath = (lane, reason) =>
+    host.onLaneDeath = (lane, reason) => {
+      buryCells(node, lane);
       this.plane.laneDied(lane, new VeloError('ERR_LANE_DIED', `lane ${lane} of this node died: ${reason}`));
+    };
     this.plane.start();
   }
 
@@ -473,6 +485,21 @@ class NodeParts {
     } catch (error) {
       if (!VeloError.is(error)) throw error;
     }
+  }
+
+  metricsSource(): MetricsSource {
+    const { node, messenger, calls, peers, registry, data } = this;
+    return {
+      cell: (cell) => node.total(cell),
+      transports: this.usesUds ? ['tcp', 'uds'] : ['tcp'],
+      messenger: messenger.metrics,
+      rendezvous: data.metrics,
+      peers: (transport) => (transport === 'uds' ? peers.onUnixSockets : peers.size - peers.onUnixSockets),
+      orderedLanes: (handler) => messenger.handlers.ordered.describe(handler),
+      pendingResponses: () => calls.pending,
+      responseSlotsExhausted: () => calls.slotsExhausted,
+      activeAnchors: () => registry.active,
+    };
   }
 
   /** Every lane knows a peer before anything is sent to it. */

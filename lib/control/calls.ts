@@ -68,6 +68,11 @@ export class Calls {
     return this.table.size;
   }
 
+  /** Sends that found every response slot taken. */
+  get slotsExhausted(): number {
+    return this.table.counts.exhausted;
+  }
+
   /** Answers that found no caller here: late ones, second ones, made-up ones. */
   get lateAnswers(): number {
     const { foreign, outOfRange, notInUse, stale } = this.table.counts;

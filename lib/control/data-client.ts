@@ -6,7 +6,7 @@ import { VeloError } from '../errors.js';
 import { SELF_PEER } from '../lanes/commands.js';
 import { DATA_NOT_FOUND_TEXT, encodeReference, REF_NOT_FOUND_TEXT } from '../messenger/data-service.js';
 import { type PullRpc, pull, wrongChunk } from '../messenger/pull.js';
-import { RendezvousMetrics, type RendezvousOperation } from '../messenger/rendezvous-metrics.js';
+import { RendezvousMetrics, type RendezvousOperation } from '../metrics/rendezvous-metrics.js';
 import { RESPONSE_UNARY } from '../wire/envelope.js';
 import type { DataHandle } from '../wire/handle.js';
 import {

@@ -3,6 +3,7 @@
 
 import { setTimeout as pause } from 'node:timers/promises';
 import { VeloError } from '../errors.js';
+import type { ClientResolutions } from '../metrics/messenger-metrics.js';
 import { RESPONSE_UNARY } from '../wire/envelope.js';
 import { decodeHandlerList, encodeHello } from '../wire/hello.js';
 import { HANDLER_HELLO } from '../wire/names.js';
@@ -27,20 +28,24 @@ export class Hellos {
   constructor(
     private readonly calls: Calls,
     private readonly self: PeerInfo,
+    private readonly resolutions: ClientResolutions,
   ) {}
 
   /** Makes sure that the peer can answer us. */
   async introduce(peer: Peer): Promise<void> {
-    if (!peer.knowsUs) await this.say(peer);
+    if (!peer.knowsUs) await this.counted(this.say(peer));
   }
 
   /** Says hello, and keeps the list of handlers from the answer. */
   say(peer: Peer): Promise<void> {
-    peer.hello ??= this.calls
+    if (peer.hello !== undefined) return peer.hello;
+    this.resolutions['handshake attempt'] += 1;
+    peer.hello = this.calls
       .call(peer, HANDLER_HELLO, RESPONSE_UNARY, encodeHello(this.self), { timeoutMs: HELLO_TIMEOUT_MS })
       .then((answer) => {
         peer.knowsUs = true;
         peer.handlers = new Set(decodeHandlerList(answer));
+        this.resolutions['handshake success'] += 1;
       })
       .finally(() => {
         peer.hello = undefined;
@@ -50,10 +55,23 @@ export class Hellos {
 
   /** The peer serves the handler, as far as its list says; a missing name is asked for once more. */
   async require(peer: Peer, handler: string): Promise<void> {
-    if (serves(peer, handler)) return;
+    if (!serves(peer, handler)) await this.counted(this.ask(peer, handler));
+  }
+
+  private async ask(peer: Peer, handler: string): Promise<void> {
     await this.say(peer);
     if (serves(peer, handler)) return;
     throw new VeloError('ERR_UNKNOWN_HANDLER', `Handler '${handler}' not found on instance ${peer.info.instanceId}`);
+  }
+
+  /** Counts a send or an attach that comes to nothing because the peer could not be asked, or does not serve what is asked for. */
+  private async counted(asking: Promise<void>): Promise<void> {
+    try {
+      await asking;
+    } catch (error) {
+      this.resolutions['handshake error'] += 1;
+      throw error;
+    }
   }
 
   /** The names that the peer serves: those it said last, or with `fresh` those it says now. */

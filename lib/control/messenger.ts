@@ -2,7 +2,7 @@
 // send. A peer is known to every lane before its hello is answered.
 
 import { DebugLog } from '../debug-log.js';
-import { VeloError } from '../errors.js';
+import { type ErrorCode, VeloError } from '../errors.js';
 import type { MessageEvents } from '../lanes/client-plane.js';
 import type { SocketInfo } from '../lanes/socket-info.js';
 import type { ReplyPlan } from '../messenger/dispatch-plan.js';
@@ -10,6 +10,7 @@ import { HandlerTable } from '../messenger/handler-table.js';
 import { type MessageHandler, unaryHandler } from '../messenger/handlers.js';
 import { InboundClassifier, type InboundRequest } from '../messenger/inbound-message.js';
 import { encodeReply } from '../messenger/replies.js';
+import { MessengerMetrics } from '../metrics/messenger-metrics.js';
 import { u64From, u64High, u64Low } from '../wire/bytes.js';
 import { RESPONSE_ACK, RESPONSE_NONE, RESPONSE_UNARY } from '../wire/envelope.js';
 import { decodeHello, encodeHandlerList, expectNull } from '../wire/hello.js';
@@ -34,6 +35,16 @@ import type { PeerFinder } from './peer-finder.js';
 
 const NO_BYTES = new Uint8Array(0);
 
+/** How a send ends that did not leave this node. */
+const UNSENT: ReadonlySet<ErrorCode> = new Set([
+  'ERR_CONNECT_FAILED',
+  'ERR_CONNECTION_CLOSED',
+  'ERR_FRAME_TOO_LARGE',
+  'ERR_LIMIT',
+  'ERR_RESPONSE_SLOTS_EXHAUSTED',
+  'ERR_LANE_DIED',
+]);
+
 /** Handlers that lanes serve themselves; a peer must find them in the list. */
 const LANE_HANDLERS: readonly string[] = [
   ...BATCH_HANDLERS,
@@ -43,6 +54,7 @@ const LANE_HANDLERS: readonly string[] = [
 ];
 
 export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 'marked'> {
+  readonly metrics = new MessengerMetrics();
   readonly handlers: HandlerTable;
   /** Answers to workers that nobody registered here. */
   repliesToNobody = 0;
@@ -61,8 +73,9 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
     maxInFlightBytes: number,
   ) {
     this.classifier = new InboundClassifier(u64High(self.workerId), u64Low(self.workerId));
-    this.hellos = new Hellos(calls, self);
+    this.hellos = new Hellos(calls, self, this.metrics.resolutions);
     this.handlers = new HandlerTable({
+      observe: (request, handler, payloadBytes) => this.metrics.watch(request, handler, payloadBytes),
       maxInFlightBytes,
       instanceOf: (workerId) => peers.worker(workerId)?.info.instanceId,
       warn: (message) => this.log.line(() => message),
@@ -116,15 +129,20 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
   }
 
   private onRequest(request: InboundRequest, frame: Uint8Array): void {
+    this.metrics.messagesTaken += 1;
     const { envelope, payloadOffset, payloadLength } = request;
     const { id } = envelope;
-    const reply = (plan: ReplyPlan): void => {
+    const reply = (plan: ReplyPlan): boolean => {
       const map = frame.subarray(envelope.mapOffset, envelope.mapOffset + envelope.mapLength);
       const answer = encodeReply(plan, id, map);
-      if (answer === undefined) return;
+      if (answer === undefined) return true;
       const peer = this.peers.worker(u64From(id.workerHi, id.workerLo));
-      if (peer === undefined) this.repliesToNobody += 1;
-      else this.outbox.sendFrame(peer, answer);
+      if (peer === undefined) {
+        this.repliesToNobody += 1;
+        return false;
+      }
+      this.outbox.sendFrame(peer, answer);
+      return true;
     };
     // The frame is this message's alone: what the application gets shares memory with nothing of ours.
     const payload = frame.subarray(payloadOffset, payloadOffset + payloadLength);
@@ -138,6 +156,7 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
    * back on that socket, because nobody may know the one who asked.
    */
   hello(frame: Uint8Array, headerLength: number, socket: SocketInfo, token: number): void {
+    this.metrics.messagesTaken += 1;
     const payloadLength = frame.length - headerLength;
     const message = this.classifier.classify(FRAME_MESSAGE, frame, 0, headerLength, headerLength, payloadLength);
     if (message?.kind !== 'request') throw new VeloError('ERR_INTERNAL', 'a lane took something else for a hello');
@@ -201,10 +220,7 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
     payload: Uint8Array = NO_BYTES,
     options: SendOptions = {},
   ): Promise<void> {
-    const ready = this.ready(target, handler);
-    if (ready !== undefined) return await this.calls.fire(ready, handler, payload, options);
-    const { peer, left } = await this.reach(target, handler, options);
-    await this.calls.fire(peer, handler, payload, left);
+    await this.deliver(target, handler, options, (peer, left) => this.calls.fire(peer, handler, payload, left));
   }
 
   async sync(
@@ -238,10 +254,31 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
     payload: Uint8Array,
     options: CallOptions = {},
   ): Promise<Uint8Array> {
+    return this.deliver(target, handler, options, (peer, left) =>
+      this.calls.call(peer, handler, responseType, payload, left),
+    );
+  }
+
+  /** Sends at once to a peer that is ready, else once it has been found and asked. Counts which of the two it was. */
+  private async deliver<T>(
+    target: PeerTarget,
+    handler: string,
+    options: CallOptions,
+    send: (peer: Peer, left: CallOptions) => Promise<T>,
+  ): Promise<T> {
+    const { resolutions } = this.metrics;
     const ready = this.ready(target, handler);
-    if (ready !== undefined) return this.calls.call(ready, handler, responseType, payload, options);
+    if (ready !== undefined) {
+      resolutions['direct success'] += 1;
+      return send(ready, options);
+    }
     const { peer, left } = await this.reach(target, handler, options);
-    return this.calls.call(peer, handler, responseType, payload, left);
+    try {
+      return await send(peer, left);
+    } catch (error) {
+      if (VeloError.is(error) && UNSENT.has(error.code)) resolutions['send error'] += 1;
+      throw error;
+    }
   }
 
   /** The peer, if it can be called at once: it is registered, knows us, and serves the handler. */
@@ -260,7 +297,7 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
     let peer!: Peer;
     const label = target instanceof PeerInfo ? target.instanceId : String(target);
     const left = await this.calls.prepare(label, handler, options, async () => {
-      peer = await this.finder.find(target);
+      peer = await this.find(target);
       await this.hellos.require(peer, handler);
     });
     return { peer, left };
@@ -272,9 +309,24 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
     if (known !== undefined) return known;
     let peer!: Peer;
     await this.calls.prepare(String(workerId), handler, options, async () => {
-      peer = await this.finder.find(workerId);
+      peer = await this.find(workerId);
     });
     return peer;
+  }
+
+  /** A peer that is registered, or that the directory knows. Counts what a lookup came to. */
+  private async find(target: PeerTarget): Promise<Peer> {
+    const known = this.finder.known(target);
+    if (known !== undefined) return known;
+    const { resolutions } = this.metrics;
+    try {
+      const peer = await this.finder.find(target);
+      resolutions['discovery success'] += 1;
+      return peer;
+    } catch (error) {
+      resolutions['discovery error'] += 1;
+      throw error;
+    }
   }
 }
 

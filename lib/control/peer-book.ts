@@ -118,6 +118,13 @@ export class PeerBook {
     return this.byWorker.size;
   }
 
+  /** Peers that are reached over Unix sockets; the others are over TCP. */
+  get onUnixSockets(): number {
+    let count = 0;
+    for (const { route } of this.byWorker.values()) if (route.udsPath !== undefined) count += 1;
+    return count;
+  }
+
   /**
    * How lanes would reach a peer, without registering it.
    *

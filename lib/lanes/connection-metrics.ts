@@ -1,10 +1,10 @@
 // The numbers that connections and listeners of one lane count into. A plain object of fields, so that counting is an
 // increment; it must never be read to decide anything.
 
-/** Transport frame types 0..4, the index of the per-type counters. */
-export const FRAME_TYPES = 5;
+import { EGRESS_SECONDS, Histogram } from '../metrics/histogram.js';
+import { FRAME_TYPES } from '../metrics/series-cells.js';
 
-/** Counters of one lane's sockets. Arrays are indexed by transport frame type. All values only rise. */
+/** Counters of one lane's sockets. Arrays are indexed by transport frame type. All values but `dialed` only rise. */
 export interface ConnectionMetrics {
   /** Frames admitted to a connection's queue. */
   readonly framesSent: number[];
@@ -29,6 +29,8 @@ export interface ConnectionMetrics {
   /** Connections that came to stand, dialed and accepted. */
   connectionsOpened: number;
   connectionsClosed: number;
+  /** Gauge: dialed connections that stand. */
+  dialed: number;
   /** Accepted sockets closed at once because the listener held its maximum. */
   inboundRefused: number;
   acceptErrors: number;
@@ -36,6 +38,12 @@ export interface ConnectionMetrics {
   writeBackDropped: number;
   /** Requests refused because this node drains, echoed or not. */
   drainRejected: number;
+  /** From the start of each socket write to its completion without error. */
+  readonly writeSeconds: Histogram;
+  /** From a frame's submission to the start of its write, for at most one frame per write: see `EgressTiming`. */
+  readonly queueWaitSeconds: Histogram;
+  /** Called when numbers have moved: after a write, a socket read with frames in it, the coming or going of a connection. */
+  readonly changed: () => void;
 }
 
 function perType(): number[] {
@@ -43,7 +51,7 @@ function perType(): number[] {
 }
 
 /** Fresh counters, all zero. */
-export function connectionMetrics(): ConnectionMetrics {
+export function connectionMetrics(changed: () => void = () => {}): ConnectionMetrics {
   return {
     framesSent: perType(),
     framesWritten: perType(),
@@ -58,9 +66,13 @@ export function connectionMetrics(): ConnectionMetrics {
     connectFailures: 0,
     connectionsOpened: 0,
     connectionsClosed: 0,
+    dialed: 0,
     inboundRefused: 0,
     acceptErrors: 0,
     writeBackDropped: 0,
     drainRejected: 0,
+    writeSeconds: new Histogram(EGRESS_SECONDS),
+    queueWaitSeconds: new Histogram(EGRESS_SECONDS),
+    changed,
   };
 }

@@ -12,6 +12,7 @@ import { VeloError } from '../errors.js';
 import { MAX_FRAME_BODY, PREAMBLE_LEN } from '../wire/transport-frame.js';
 import { CoalescingWriter, StagingPool } from './coalescing-writer.js';
 import type { ConnectionMetrics } from './connection-metrics.js';
+import { EgressTiming } from './egress-timing.js';
 import { checkEndpoint, type Endpoint, endpointEnds, endpointName } from './endpoint.js';
 import { FrameIntake, type FrameSource, type IntakeHooks } from './frame-intake.js';
 import { FRAME_IDLE, FRAME_PENDING, FRAME_QUEUED, FrameList, type OutFrame } from './out-frame.js';
@@ -73,6 +74,7 @@ export class OutgoingConnection implements FrameSource {
   suspect = false;
   readonly #options: OutgoingConnectionOptions;
   readonly #metrics: ConnectionMetrics;
+  readonly #timing: EgressTiming;
   readonly #staging: StagingPool;
   readonly #queueFrames: number;
   readonly #queueBytes: number;
@@ -95,6 +97,7 @@ export class OutgoingConnection implements FrameSource {
     this.ends = endpointEnds(to);
     this.#options = options;
     this.#metrics = options.metrics;
+    this.#timing = new EgressTiming(options.metrics);
     this.#staging = options.staging ?? new StagingPool();
     this.#queueFrames = atLeastOne('queueFrames', options.queueFrames ?? DEFAULT_QUEUE_FRAMES);
     this.#queueBytes = atLeastOne(
@@ -140,17 +143,21 @@ export class OutgoingConnection implements FrameSource {
     const length = checkFrame(frame);
     if (this.#closing) return this.#refuse(frame, this.#closedError('is closing'));
     if (this.#pending.count === 0 && this.#hasRoom(length)) {
+      if (this.#dial?.opened && !this.#dial.writer.busy) this.#timing.atOnce();
+      else this.#timing.waits(frame);
       this.#admit(frame);
       if (this.#dial === undefined) this.#open();
       else this.#pump();
       return ADMITTED;
     }
     this.#metrics.sendBackpressure += 1;
+    this.#metrics.changed();
     const pending = this.#pending;
     if (pending.count >= this.#pendingFrames || (pending.count > 0 && pending.bytes + length > this.#pendingBytes)) {
       const full = `${pending.count} frames of ${pending.bytes} bytes already wait for the connection to ${this.remote}`;
       return this.#refuse(frame, new VeloError('ERR_LIMIT', full));
     }
+    this.#timing.waits(frame);
     pending.push(frame, FRAME_PENDING);
     return PENDING;
   }
@@ -160,6 +167,7 @@ export class OutgoingConnection implements FrameSource {
     if (frame.state !== FRAME_PENDING || frame.list === undefined) return false;
     const wasHead = this.#pending.head === frame;
     frame.list.remove(frame);
+    this.#timing.withdrawn(frame);
     if (wasHead) this.#admitPending();
     return true;
   }
@@ -234,6 +242,7 @@ export class OutgoingConnection implements FrameSource {
       if (frame.list !== refused) return;
       refused.remove(frame);
       this.#metrics.sendErrors += 1;
+      this.#metrics.changed();
       this.#tellAdmitted(frame, false, error);
     });
     return PENDING;
@@ -269,6 +278,8 @@ export class OutgoingConnection implements FrameSource {
     dial.timer = undefined;
     dial.opened = true;
     this.#metrics.connectionsOpened += 1;
+    this.#metrics.dialed += 1;
+    this.#metrics.changed();
     this.#pump();
   }
 
@@ -277,7 +288,9 @@ export class OutgoingConnection implements FrameSource {
     if (dial === undefined || !dial.opened || dial.writer.busy) return;
     if (this.#queue.count > 0) {
       this.#metrics.writes += 1;
+      this.#timing.begins();
       dial.writer.write(this.#queue);
+      this.#timing.took();
       this.#admitPending();
     } else if (this.#closing && !dial.ending) {
       dial.ending = true;
@@ -294,6 +307,7 @@ export class OutgoingConnection implements FrameSource {
       return;
     }
     const { framesWritten } = this.#metrics;
+    this.#timing.written();
     dial.reporting = true;
     for (let frame = dial.writer.frames.shift(); frame !== undefined; frame = dial.writer.frames.shift()) {
       const type = frame.buffer[frame.start + MESSAGE_TYPE_OFFSET] as number;
@@ -302,6 +316,7 @@ export class OutgoingConnection implements FrameSource {
     }
     dial.reporting = false;
     dial.writer.release();
+    this.#metrics.changed();
     if (this.#dial === dial) this.#pump();
   }
 
@@ -326,12 +341,16 @@ export class OutgoingConnection implements FrameSource {
     // Errors that the dying socket still reports have nobody left to tell.
     dial.socket.on('error', () => {});
     dial.socket.destroy();
-    if (dial.opened) this.#metrics.connectionsClosed += 1;
-    else if (error.code === 'ERR_CONNECT_FAILED') this.#metrics.connectFailures += 1;
+    this.#timing.lost();
+    if (dial.opened) {
+      this.#metrics.connectionsClosed += 1;
+      this.#metrics.dialed -= 1;
+    } else if (error.code === 'ERR_CONNECT_FAILED') this.#metrics.connectFailures += 1;
     const queue = this.#queue;
     const pending = this.#pending;
     this.#queue = new FrameList();
     this.#pending = new FrameList();
+    this.#metrics.changed();
     if (!dial.reporting) this.#failList(dial.writer.frames, error);
     this.#failList(queue, error);
     this.#failList(pending, error);

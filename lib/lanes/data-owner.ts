@@ -4,8 +4,8 @@
 import { DataService } from '../messenger/data-service.js';
 import { type DataKind, DataStore } from '../messenger/data-store.js';
 import { planReply, type ReplyPlan } from '../messenger/dispatch-plan.js';
-import type { RendezvousMetrics } from '../messenger/rendezvous-metrics.js';
 import { encodeReply } from '../messenger/replies.js';
+import type { RendezvousMetrics } from '../metrics/rendezvous-metrics.js';
 import { readU32BE, u64From } from '../wire/bytes.js';
 import { decodeRequestHeader, type RequestEnvelope } from '../wire/envelope.js';
 import { PREAMBLE_LEN } from '../wire/transport-frame.js';

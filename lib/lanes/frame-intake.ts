@@ -105,6 +105,7 @@ export class FrameIntake {
 
   #chunkEnd(): void {
     this.#announced = false;
+    this.#metrics.changed();
     try {
       this.#hooks.onChunkEnd?.();
     } catch (error) {

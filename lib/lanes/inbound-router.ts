@@ -19,7 +19,7 @@ import { parseRowIdentity } from './commands.js';
 import type { DrainGate } from './drain-gate.js';
 import type { FrameSource, IntakeHooks } from './frame-intake.js';
 import { HelloSockets } from './hello-sockets.js';
-import type { LaneDrops } from './lane-metrics.js';
+import type { LaneDrops, LaneMetrics } from './lane-metrics.js';
 import { MessageFrame } from './message-frame.js';
 import type { PeerLink } from './peer-link.js';
 import type { LaneRendezvous } from './rendezvous.js';
@@ -33,6 +33,7 @@ export interface RouterLane {
   readonly links: readonly ClientLink[];
   readonly laneCount: number;
   readonly metrics: MuxMetrics;
+  readonly laneMetrics: LaneMetrics;
   beforeFrames(): void;
   endTurn(): void;
   guard(turn: () => void): void;
@@ -99,6 +100,7 @@ export class InboundRouter {
     const message = this.classifier.classify(type, buffer, headerAt, headerLength, payloadAt, payloadLength);
     if (message === undefined) {
       this.drops.badMessage += 1;
+      if (type === FRAME_MESSAGE) this.lane.laneMetrics.messagesUndecoded += 1;
       return;
     }
     switch (message.kind) {
@@ -185,13 +187,19 @@ export class InboundRouter {
     const frame = whole(buffer, headerAt, headerLength, payloadOffset, payloadLength);
     if (envelope.handler === HANDLER_HELLO) {
       const token = this.hellos.hold(source);
-      if (this.lane.links[MAIN_THREAD]!.hello(token, { ends: source.ends, headerLength, frame })) return;
+      if (this.lane.links[MAIN_THREAD]!.hello(token, { ends: source.ends, headerLength, frame })) {
+        this.lane.laneMetrics.messagesToClients += 1;
+        return;
+      }
       this.hellos.answer(token, NO_BYTES);
       this.drops.queueFull += 1;
       this.answerOn(source, request, { reply: 'nack', text: LANE_FULL_TEXT });
       return;
     }
-    if (this.lane.links[MAIN_THREAD]!.frame(type, frame, headerLength, false)) return;
+    if (this.lane.links[MAIN_THREAD]!.frame(type, frame, headerLength, false)) {
+      this.lane.laneMetrics.messagesToClients += 1;
+      return;
+    }
     this.drops.queueFull += 1;
     this.nack(envelope, LANE_FULL_TEXT);
   }

@@ -40,6 +40,7 @@ export class InboundConnection implements FrameSource {
     this.#intake = new FrameIntake(this, options.hooks, options.metrics);
     this.#onClosed = options.onClosed;
     options.metrics.connectionsOpened += 1;
+    options.metrics.changed();
     socket.on('data', (chunk) => {
       if (this.#intake.read(chunk) !== undefined) this.destroy();
     });
@@ -81,6 +82,7 @@ export class InboundConnection implements FrameSource {
     this.#intake.stop();
     this.#socket.destroy();
     this.#metrics.connectionsClosed += 1;
+    this.#metrics.changed();
     this.#onClosed?.(this);
   }
 

@@ -1,11 +1,30 @@
 // What one lane counts, and how it gets into the node's cells. Counting is an increment of a field; publishing happens once per
-// turn and writes only what changed.
+// turn, or a moment later for what only a scrape reads, and writes only what changed.
 
-import { RendezvousMetrics } from '../messenger/rendezvous-metrics.js';
-import { CellPublisher } from '../metrics/cells.js';
-import { MuxMetrics } from '../mux/mux-metrics.js';
+import { CELL_NAMES, CellPublisher } from '../metrics/cells.js';
+import { RENDEZVOUS_OPERATIONS, RendezvousMetrics } from '../metrics/rendezvous-metrics.js';
+import {
+  BATCH_BUCKETS_RECEIVED,
+  BATCH_BUCKETS_SENT,
+  CELL_COUNT,
+  CellGroup,
+  FRAME_TYPES,
+  MESSAGES_ENDED,
+  MESSAGES_UNDECODED,
+  RENDEZVOUS_CELLS,
+  RENDEZVOUS_CELLS_END,
+  TRANSPORT_CELLS,
+  TRANSPORTS,
+  type TransportKey,
+  writeArray,
+  writeHistogram,
+} from '../metrics/series-cells.js';
+import { type BatchSizes, MuxMetrics } from '../mux/mux-metrics.js';
 import type { NodeBlock } from '../plane/node-block.js';
+import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import { type ConnectionMetrics, connectionMetrics } from './connection-metrics.js';
+
+export type { TransportKey };
 
 /** What lanes drop before any protocol machine sees it. */
 export interface LaneDrops {
@@ -25,16 +44,16 @@ export interface LaneDrops {
   spoofSuspected: number;
 }
 
-/** Transports that a lane has sockets of. */
-export type TransportKey = 'tcp' | 'uds';
+/** How far behind a scrape may be. */
+const PUBLISH_SOON_MS = 20;
 
 export class LaneMetrics {
   readonly mux = new MuxMetrics();
   readonly rendezvous = new RendezvousMetrics();
   /** By transport key. */
   readonly sockets: Readonly<Record<TransportKey, ConnectionMetrics>> = {
-    tcp: connectionMetrics(),
-    uds: connectionMetrics(),
+    tcp: connectionMetrics(() => this.publishSoon()),
+    uds: connectionMetrics(() => this.publishSoon()),
   };
   readonly drops: LaneDrops = {
     unknownPeer: 0,
@@ -45,15 +64,116 @@ export class LaneMetrics {
     replyToNobody: 0,
     spoofSuspected: 0,
   };
+  /** Messages handed on to client threads. */
+  messagesToClients = 0;
+  /** Messages that did not decode; part of `drops.badMessage`. */
+  messagesUndecoded = 0;
   private readonly cells: CellPublisher;
+  private readonly groups: readonly CellGroup[];
+  private publishing = false;
+  private rendezvousSeen = 0;
 
   constructor(node: NodeBlock, lane: number) {
-    this.cells = new CellPublisher(node, lane);
+    this.cells = new CellPublisher(node, lane, CELL_COUNT);
+    this.groups = [
+      ...TRANSPORTS.flatMap((transport) => this.socketGroups(transport)),
+      this.batchGroup(BATCH_BUCKETS_SENT, this.mux.sent),
+      this.batchGroup(BATCH_BUCKETS_RECEIVED, this.mux.received),
+      this.rendezvousGroup(),
+    ];
   }
 
+  /** What `stats()` shows. Once per turn. */
   publish(): void {
     this.sample();
-    this.cells.publish();
+    this.cells.publish(0, CELL_NAMES.length);
+    // What main registers moves no socket.
+    if (this.rendezvous.total !== this.rendezvousSeen) this.publishSoon();
+  }
+
+  /** The rest too. A scrape is rare and a turn is not, so this is done a moment after something moved, and at the end. */
+  publishAll(): void {
+    this.publish();
+    const { values } = this.cells;
+    const { tcp, uds } = this.sockets;
+    const received = tcp.framesReceived[FRAME_MESSAGE]! + uds.framesReceived[FRAME_MESSAGE]!;
+    values[MESSAGES_ENDED] = received - this.messagesToClients;
+    values[MESSAGES_UNDECODED] = this.messagesUndecoded;
+    this.cells.publish(MESSAGES_ENDED, MESSAGES_UNDECODED + 1);
+    this.rendezvousSeen = this.rendezvous.total;
+    for (const group of this.groups) group.publish();
+  }
+
+  private publishSoon(): void {
+    if (this.publishing) return;
+    this.publishing = true;
+    setTimeout(() => {
+      this.publishing = false;
+      this.publishAll();
+    }, PUBLISH_SOON_MS).unref();
+  }
+
+  private socketGroups(transport: TransportKey): CellGroup[] {
+    const sockets = this.sockets[transport];
+    const at = TRANSPORT_CELLS[transport];
+    const { writeSeconds, queueWaitSeconds } = sockets;
+    const counters = new CellGroup(
+      this.cells,
+      at.framesSent,
+      at.dialed + 1,
+      () => socketStamp(sockets),
+      (values) => {
+        writeArray(values, at.framesSent, sockets.framesSent);
+        writeArray(values, at.framesWritten, sockets.framesWritten);
+        writeArray(values, at.bytesSent, sockets.bytesSent);
+        writeArray(values, at.framesReceived, sockets.framesReceived);
+        writeArray(values, at.bytesReceived, sockets.bytesReceived);
+        values[at.sendBackpressure] = sockets.sendBackpressure;
+        values[at.sendErrors] = sockets.sendErrors;
+        values[at.decodeErrors] = sockets.decodeErrors;
+        values[at.drainRejected] = sockets.drainRejected;
+        values[at.routeFailures] = sockets.handlerErrors;
+        values[at.dialed] = sockets.dialed;
+      },
+    );
+    const times = new CellGroup(
+      this.cells,
+      at.writeSeconds,
+      at.queueWaitSeconds + queueWaitSeconds.buckets.length + 1,
+      () => writeSeconds.count + queueWaitSeconds.count,
+      (values) => {
+        writeHistogram(values, at.writeSeconds, writeSeconds);
+        writeHistogram(values, at.queueWaitSeconds, queueWaitSeconds);
+      },
+    );
+    return [counters, times];
+  }
+
+  private batchGroup(first: number, sizes: BatchSizes): CellGroup {
+    return new CellGroup(
+      this.cells,
+      first,
+      first + sizes.buckets.length,
+      () => sizes.count,
+      (values) => writeArray(values, first, sizes.buckets),
+    );
+  }
+
+  private rendezvousGroup(): CellGroup {
+    const { rendezvous } = this;
+    return new CellGroup(
+      this.cells,
+      RENDEZVOUS_CELLS.register.success,
+      RENDEZVOUS_CELLS_END,
+      () => rendezvous.total,
+      (values) => {
+        for (const operation of RENDEZVOUS_OPERATIONS) {
+          const at = RENDEZVOUS_CELLS[operation];
+          writeHistogram(values, at.success, rendezvous.operations[operation].success);
+          writeHistogram(values, at.error, rendezvous.operations[operation].error);
+        }
+      },
+    );
   }
 
   /** The order is that of `CELL_NAMES`. */
@@ -132,4 +252,14 @@ export class LaneMetrics {
     now[cell++] = tcp.writeBackDropped + uds.writeBackDropped;
     now[cell++] = tcp.drainRejected + uds.drainRejected;
   }
+}
+
+/** Whatever happens to a connection moves one of these, and bytes move with their frames. */
+function socketStamp(sockets: ConnectionMetrics): number {
+  const { framesSent, framesWritten, framesReceived } = sockets;
+  let sum = sockets.sendBackpressure + sockets.sendErrors + sockets.decodeErrors;
+  sum += sockets.handlerErrors + sockets.drainRejected + sockets.connectionsOpened + sockets.connectionsClosed;
+  for (let type = 0; type < FRAME_TYPES; type++)
+    sum += framesSent[type]! + framesWritten[type]! + framesReceived[type]!;
+  return sum;
 }

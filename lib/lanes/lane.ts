@@ -445,6 +445,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.closeDeadline.clear();
     for (const peer of peers) peer.destroyConnections();
     await listeners;
+    this.laneMetrics.publishAll();
     return ending.ends;
   }
 

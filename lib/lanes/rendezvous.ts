@@ -5,13 +5,14 @@ import { VeloError } from '../errors.js';
 import type { DataKind } from '../messenger/data-store.js';
 import type { ReplyPlan } from '../messenger/dispatch-plan.js';
 import type { InboundAnswer, InboundRefusal } from '../messenger/inbound-message.js';
-import type { RendezvousMetrics } from '../messenger/rendezvous-metrics.js';
+import type { RendezvousMetrics } from '../metrics/rendezvous-metrics.js';
 import type { RequestEnvelope } from '../wire/envelope.js';
 import type { ClientLink } from './client-link.js';
 import { DataOwner } from './data-owner.js';
 import type { DrainGate } from './drain-gate.js';
 import type { RendezvousLimits } from './host.js';
 import { LaneCalls } from './lane-calls.js';
+import type { LaneMetrics } from './lane-metrics.js';
 import { type RendezvousRouter, StagedIntake } from './staged-intake.js';
 
 /** What the rendezvous needs from its lane. */
@@ -20,6 +21,7 @@ export interface RendezvousLane {
   readonly workerHi: number;
   readonly workerLo: number;
   readonly gate: DrainGate;
+  readonly laneMetrics: LaneMetrics;
   now(): number;
   /** Ends a turn soon, so that whoever must hear does. */
   touch(): void;
@@ -33,12 +35,12 @@ export class LaneRendezvous {
   private readonly calls: LaneCalls;
 
   constructor(lane: RendezvousLane, router: RendezvousRouter, limits: RendezvousLimits, metrics: RendezvousMetrics) {
-    const { workerHi, workerLo } = lane;
+    const { workerHi, workerLo, gate, laneMetrics: counts } = lane;
     const shared = { metrics, now: () => lane.now(), touched: () => lane.touch() };
     this.calls = new LaneCalls(lane.lane, workerHi, workerLo);
     this.owner = new DataOwner({ ...limits, ...shared, workerHi, workerLo });
     this.intake = new StagedIntake(
-      { ...limits, ...shared, fail: (error) => lane.fail(error), gate: lane.gate },
+      { ...limits, ...shared, fail: (error) => lane.fail(error), gate, counts },
       router,
       this.calls,
     );

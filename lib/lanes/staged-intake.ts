@@ -6,7 +6,7 @@ import { VeloError } from '../errors.js';
 import { planReply, type ReplyPlan } from '../messenger/dispatch-plan.js';
 import { type Claim, FifoBudget } from '../messenger/fifo-budget.js';
 import { endLease, type PullRpc, pull } from '../messenger/pull.js';
-import type { RendezvousMetrics } from '../messenger/rendezvous-metrics.js';
+import type { RendezvousMetrics } from '../metrics/rendezvous-metrics.js';
 import { u64High, u64Low } from '../wire/bytes.js';
 import type { RequestEnvelope } from '../wire/envelope.js';
 import { DataHandle } from '../wire/handle.js';
@@ -16,6 +16,7 @@ import { type ClientLink, FRAME_HEAD_BYTES } from './client-link.js';
 import { writeU32 } from './commands.js';
 import type { DrainGate } from './drain-gate.js';
 import type { LaneCalls } from './lane-calls.js';
+import type { LaneMetrics } from './lane-metrics.js';
 import type { PeerLink } from './peer-link.js';
 
 /** Staged requests that may wait for their pull. */
@@ -37,6 +38,7 @@ export interface StagedIntakeOptions {
   readonly touched: () => void;
   /** An invariant is broken: the lane cannot go on. */
   readonly fail: (error: unknown) => void;
+  readonly counts: Pick<LaneMetrics, 'messagesToClients'>;
   /** A drain waits for what is being pulled. */
   readonly gate: Pick<DrainGate, 'hold' | 'release'>;
 }
@@ -102,6 +104,8 @@ export class StagedIntake {
     }
     const { gate } = this.options;
     gate.hold();
+    // Until it is refused it is on its way to the client.
+    this.options.counts.messagesToClients += 1;
     const head = new Uint8Array(FRAME_HEAD_BYTES + headerLength);
     writeU32(head, 0, headerLength);
     head.set(buffer.subarray(headerAt, headerAt + headerLength), FRAME_HEAD_BYTES);
@@ -115,6 +119,7 @@ export class StagedIntake {
             gate.release();
           }),
         (error: unknown) => {
+          this.options.counts.messagesToClients -= 1;
           this.refuse(envelope, error);
           gate.release();
         },

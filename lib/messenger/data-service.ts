@@ -2,6 +2,7 @@
 // those of the wire. It must never send.
 
 import { VeloError } from '../errors.js';
+import type { RendezvousMetrics } from '../metrics/rendezvous-metrics.js';
 import type { DataHandle } from '../wire/handle.js';
 import {
   HANDLER_RV_ACQUIRE,
@@ -22,7 +23,6 @@ import {
 } from '../wire/rendezvous-messages.js';
 import type { DataStore, LeaseOutcome } from './data-store.js';
 import type { HandlerKind, HandlerOutcome } from './dispatch-plan.js';
-import type { RendezvousMetrics } from './rendezvous-metrics.js';
 
 /** How the texts begin that a reader takes for "no such payload". */
 export const DATA_NOT_FOUND_TEXT = 'rendezvous handle not found: ';

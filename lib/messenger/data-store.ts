@@ -7,8 +7,8 @@
 // time before it releases would leave the count too high for ever.
 
 import { VeloError } from '../errors.js';
+import type { RendezvousMetrics } from '../metrics/rendezvous-metrics.js';
 import type { DataReady } from '../wire/rendezvous-messages.js';
-import type { RendezvousMetrics } from './rendezvous-metrics.js';
 
 /** Bytes of every chunk but the last. */
 export const CHUNK_BYTES = 524_288;

@@ -29,14 +29,31 @@ export interface DispatchRequest {
   readonly headers: ReadonlyMap<string, string> | undefined;
 }
 
-/** Sends what the plan says; awaited before an ordered lane goes on. Plans that answer nothing are not handed over. */
-export type ReplySink = (plan: ReplyPlan) => void | PromiseLike<void>;
+/**
+ * Sends what the plan says; awaited before an ordered lane goes on. Plans that answer nothing are not handed over. False: the
+ * requester is nobody that could be told.
+ */
+export type ReplySink = (plan: ReplyPlan) => unknown;
 
-/** Sees what each request came to, for metrics. What it throws is counted, and changes nothing. */
-export type OutcomeObserver = (handler: string, responseType: number, outcome: DispatchOutcome) => void;
+/** Watches one request, for metrics. What it throws is counted, and changes nothing. */
+export interface RequestWatch {
+  /** Its turn on its lane has come; it may still wait for `maxConcurrent`. Not called for a request that reaches no handler. */
+  turn(): void;
+  /** Its handler starts. */
+  started(): void;
+  /** It is over: what it came to, what was to be answered, and whether the answer could be handed over. */
+  ended(outcome: DispatchOutcome, plan: ReplyPlan, replied: boolean): void;
+}
+
+/** Sees each request as it comes; `handler` is undefined when nobody serves it. */
+export type RequestObserver = (
+  request: DispatchRequest,
+  handler: MessageHandler | undefined,
+  payloadBytes: number,
+) => RequestWatch;
 
 export interface HandlerTableOptions {
-  readonly observe?: OutcomeObserver;
+  readonly observe?: RequestObserver;
   /** Requests in handlers and in their ordered lanes at once; one more is refused. Default 65,536. */
   readonly maxInFlight?: number;
   /** Payload bytes of those; a request that goes above is refused, unless it is the only one. Default 512 MiB. */
@@ -146,24 +163,26 @@ export class HandlerTable {
     if (this.#stopped) return;
     const { handler: name, id } = request;
     const registered = instead === undefined ? this.#handlers.get(name) : registration(instead);
+    const watch = this.#watch(request, registered?.handler, payload.length);
+    const answer = (outcome: DispatchOutcome) => this.#answer(request, registered?.handler, outcome, reply, watch);
     if (registered === undefined) {
-      void this.#answer(request, undefined, { kind: 'unknownHandler' }, reply);
+      void answer({ kind: 'unknownHandler' });
       return;
     }
     const { handler } = registered;
     if (this.inFlight >= this.#maxInFlight || (this.#bytes > 0 && this.#bytes + payload.length > this.#maxBytes)) {
       this.overflows += 1;
-      void this.#answer(request, handler, { kind: 'refused', text: OVERFLOW_TEXT }, reply);
+      void answer({ kind: 'refused', text: OVERFLOW_TEXT });
       return;
     }
     const context = handlerContext(name, id, request.headers, this.#options.instanceOf);
-    const job = () => this.#run(registered, request, payload, context, reply);
+    const job = () => this.#run(registered, request, payload, context, watch, answer);
     this.#bytes += payload.length;
     if (this.#enqueue(handler, context, payload.length, job)) return;
     this.#bytes -= payload.length;
     const full: DispatchOutcome =
       handler.order === 'none' ? { kind: 'refused', text: QUEUE_FULL_TEXT } : { kind: 'laneFull' };
-    void this.#answer(request, handler, full, reply);
+    void answer(full);
   }
 
   /** False: the queue is full, and `job` never runs. */
@@ -194,16 +213,18 @@ export class HandlerTable {
     request: DispatchRequest,
     payload: Uint8Array,
     context: HandlerContext,
-    reply: ReplySink,
+    watch: RequestWatch | undefined,
+    answer: (outcome: DispatchOutcome) => Promise<void>,
   ): Promise<void> {
     if (this.#stopped) return;
     this.#running += 1;
+    this.#tell(() => watch?.turn());
     const turn = limiter?.enter();
     if (turn !== undefined) await turn;
     // It may have been stopped while it waited.
     if (!this.#stopped) {
-      const outcome = await runHandler(handler, request.responseType, payload, context);
-      await this.#answer(request, handler, outcome, reply);
+      this.#tell(() => watch?.started());
+      await answer(await runHandler(handler, request.responseType, payload, context));
     }
     limiter?.leave();
     this.#running -= 1;
@@ -216,18 +237,39 @@ export class HandlerTable {
     handler: MessageHandler | undefined,
     outcome: DispatchOutcome,
     reply: ReplySink,
+    watch: RequestWatch | undefined,
   ): Promise<void> {
+    const plan = planReply(request.responseType, handler?.kind, request.handler, outcome);
+    let replied = true;
+    if (plan.reply !== 'none') {
+      try {
+        replied = (await reply(plan)) !== false;
+      } catch {
+        replied = false;
+        this.replyFailures += 1;
+      }
+    }
+    this.#tell(() => watch?.ended(outcome, plan, replied));
+  }
+
+  #watch(
+    request: DispatchRequest,
+    handler: MessageHandler | undefined,
+    payloadBytes: number,
+  ): RequestWatch | undefined {
     try {
-      this.#options.observe?.(request.handler, request.responseType, outcome);
+      return this.#options.observe?.(request, handler, payloadBytes);
     } catch {
       this.observerFailures += 1;
+      return undefined;
     }
-    const plan = planReply(request.responseType, handler?.kind, request.handler, outcome);
-    if (plan.reply === 'none') return;
+  }
+
+  #tell(what: () => void): void {
     try {
-      await reply(plan);
+      what();
     } catch {
-      this.replyFailures += 1;
+      this.observerFailures += 1;
     }
   }
 }

@@ -50,6 +50,8 @@ const COMPACT_AT = 64;
 export class OrderedDispatch {
   readonly counts: OrderedDispatchCounts = { lanesCreated: 0, rejected: 0, failed: 0 };
   readonly #handlers = new Map<string, Map<bigint, OrderedLane>>();
+  /** Lanes ever made, by handler: as many entries as handlers that were called. */
+  readonly #created = new Map<string, number>();
   #lanes = 0;
   #queued = 0;
 
@@ -69,12 +71,12 @@ export class OrderedDispatch {
     return lane === undefined ? 0 : lane.running + lane.queue.length - lane.next;
   }
 
-  /** Jobs of one handler that wait, and its lanes. For gauges, not for the message path. */
-  describe(handler: string): { lanes: number; queued: number } {
+  /** Jobs of one handler that wait, its lanes, and how many it ever had. For metrics, not for the message path. */
+  describe(handler: string): { lanes: number; queued: number; created: number } {
     const lanes = this.#handlers.get(handler);
     let queued = 0;
     for (const lane of lanes?.values() ?? []) queued += lane.queue.length - lane.next;
-    return { lanes: lanes?.size ?? 0, queued };
+    return { lanes: lanes?.size ?? 0, queued, created: this.#created.get(handler) ?? 0 };
   }
 
   /**
@@ -104,6 +106,7 @@ export class OrderedDispatch {
       lanes.set(key, lane);
       this.#lanes += 1;
       this.counts.lanesCreated += 1;
+      this.#created.set(handler, (this.#created.get(handler) ?? 0) + 1);
     }
     // Nothing waits here while fewer run: whoever ends a job takes the next one before it goes.
     if (lane.running < width && lane.next === lane.queue.length) {

@@ -86,18 +86,22 @@ export function readTotals(node: NodeBlock): CellTotals {
 
 /** Publishes one lane's numbers: only those that changed are written. */
 export class CellPublisher {
-  /** The numbers to publish, in the order of `CELL_NAMES`. */
-  readonly values = new Float64Array(CELL_NAMES.length);
-  private readonly last = new Float64Array(CELL_NAMES.length);
+  /** The numbers to publish, in the order of `CELL_NAMES`; what stands behind those is laid out in `series-cells.ts`. */
+  readonly values: Float64Array;
+  private readonly last: Float64Array;
 
   constructor(
     private readonly node: NodeBlock,
     private readonly lane: number,
-  ) {}
+    cells: number,
+  ) {
+    this.values = new Float64Array(cells);
+    this.last = new Float64Array(cells);
+  }
 
-  publish(): void {
+  publish(first: number, end: number): void {
     const { values, last } = this;
-    for (let cell = 0; cell < values.length; cell++) {
+    for (let cell = first; cell < end; cell++) {
       if (values[cell] === last[cell]) continue;
       last[cell] = values[cell]!;
       this.node.setCell(this.lane, cell, values[cell]!);

@@ -217,6 +217,15 @@ export class WirePeer {
     return typeof address === 'object' && address !== null ? address.port : 0;
   }
 
+  /** Leaves what comes in its sockets unread. */
+  pauseReading(): void {
+    for (const socket of this.sockets) socket.pause();
+  }
+
+  resumeReading(): void {
+    for (const socket of this.sockets) socket.resume();
+  }
+
   /** Cuts every connection; it listens on. */
   hangUp(): void {
     for (const socket of this.sockets) socket.destroy();

@@ -3,7 +3,7 @@
 import { expect } from 'chai';
 import { DataService, encodeReference } from '../../../lib/messenger/data-service.js';
 import { DataStore } from '../../../lib/messenger/data-store.js';
-import { RendezvousMetrics } from '../../../lib/messenger/rendezvous-metrics.js';
+import { RendezvousMetrics } from '../../../lib/metrics/rendezvous-metrics.js';
 import { DataHandle } from '../../../lib/wire/handle.js';
 import { RENDEZVOUS_HANDLERS } from '../../../lib/wire/names.js';
 

@@ -4,7 +4,7 @@
 import { expect } from 'chai';
 import fc from 'fast-check';
 import { CHUNK_BYTES, type DataKind, DataStore } from '../../../lib/messenger/data-store.js';
-import { RendezvousMetrics } from '../../../lib/messenger/rendezvous-metrics.js';
+import { RendezvousMetrics } from '../../../lib/metrics/rendezvous-metrics.js';
 import { errorCode } from '../plane/errors.js';
 
 const LEASE_MS = 600;

@@ -396,10 +396,19 @@ describe('handler table', () => {
   it('shows each outcome to its observer and does not care what that does', async () => {
     const seen: string[] = [];
     table = new HandlerTable({
-      observe: (handler, type, outcome) => {
-        seen.push(`${handler} ${type} ${outcome.kind}`);
-        throw new Error('a bad observer');
-      },
+      observe: ({ handler, responseType }, _handler, payloadBytes) => ({
+        turn: () => {
+          seen.push(`${handler} has its turn`);
+        },
+        started: () => {
+          seen.push(`${handler} starts with ${payloadBytes} bytes`);
+          throw new Error('a bad observer');
+        },
+        ended: (outcome, plan, replied) => {
+          seen.push(`${handler} ${responseType} ${outcome.kind} ${plan.reply} ${replied}`);
+          throw new Error('a bad observer');
+        },
+      }),
     });
     table.register(
       'x',
@@ -408,9 +417,14 @@ describe('handler table', () => {
     table.dispatch(request('x', RESPONSE_ACK), NO_BYTES, reply);
     table.dispatch(request('y', RESPONSE_NONE), NO_BYTES, reply);
     await settle();
-    expect(seen).to.have.members(['x 1 ok', 'y 0 unknownHandler']);
+    expect(seen).to.have.members([
+      'x has its turn',
+      'x starts with 0 bytes',
+      'x 1 ok ack true',
+      'y 0 unknownHandler none true',
+    ]);
     expect(plans).to.deep.equal([{ reply: 'ack' }]);
-    expect(table.observerFailures).to.equal(2);
+    expect(table.observerFailures).to.equal(3);
   });
 
   it('says when nothing is in flight, ordered lanes included', async () => {

@@ -55,7 +55,7 @@ describe('ordered dispatch', () => {
     expect(dispatch.enqueue('h', 1n, 0, d.job)).to.equal('queued');
     expect([a.started, b.started, c.started, d.started]).to.deep.equal([true, true, true, false]);
     expect([dispatch.lanes, dispatch.queued]).to.deep.equal([3, 1]);
-    expect(dispatch.describe('h')).to.deep.equal({ lanes: 2, queued: 1 });
+    expect(dispatch.describe('h')).to.deep.equal({ lanes: 2, queued: 1, created: 2 });
     b.open();
     await settle();
     expect(d.started).to.equal(false);

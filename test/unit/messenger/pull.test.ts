@@ -5,7 +5,7 @@ import { VeloError } from '../../../lib/errors.js';
 import { DataService } from '../../../lib/messenger/data-service.js';
 import { CHUNK_BYTES, DataStore } from '../../../lib/messenger/data-store.js';
 import { MAX_CHUNKS, type PullOrder, type PullRpc, pull, wrongChunk } from '../../../lib/messenger/pull.js';
-import { RendezvousMetrics } from '../../../lib/messenger/rendezvous-metrics.js';
+import { RendezvousMetrics } from '../../../lib/metrics/rendezvous-metrics.js';
 import { DataHandle } from '../../../lib/wire/handle.js';
 
 const WORKER = 77n;

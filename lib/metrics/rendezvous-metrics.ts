@@ -1,30 +1,18 @@
 // What one thread counts of the rendezvous. Plain fields; names and labels of the series belong to the registry that reads them.
 
+import { Histogram, RENDEZVOUS_SECONDS } from './histogram.js';
+
 export const RENDEZVOUS_OPERATIONS = ['register', 'get', 'detach', 'release', 'metadata', 'ref'] as const;
 export type RendezvousOperation = (typeof RENDEZVOUS_OPERATIONS)[number];
 
-/** Upper bounds of the duration buckets, in seconds; what is longer is only in the count. */
-export const DURATION_BUCKETS: readonly number[] = Array.from({ length: 20 }, (_, k) => 0.0005 * 2 ** k);
-
-export interface Durations {
-  count: number;
-  /** Seconds. */
-  sum: number;
-  /** Per bound of `DURATION_BUCKETS`, not cumulative. */
-  readonly buckets: number[];
-}
-
+/** Durations, in seconds, by how it ended. */
 export interface OperationCounts {
-  readonly success: Durations;
-  readonly error: Durations;
-}
-
-function durations(): Durations {
-  return { count: 0, sum: 0, buckets: DURATION_BUCKETS.map(() => 0) };
+  readonly success: Histogram;
+  readonly error: Histogram;
 }
 
 function counts(): OperationCounts {
-  return { success: durations(), error: durations() };
+  return { success: new Histogram(RENDEZVOUS_SECONDS), error: new Histogram(RENDEZVOUS_SECONDS) };
 }
 
 export class RendezvousMetrics {
@@ -37,6 +25,8 @@ export class RendezvousMetrics {
     metadata: counts(),
     ref: counts(),
   };
+  /** All operations of all kinds. */
+  total = 0;
   /** Bytes of the operations that move any. */
   readonly bytes: { register: number; get: number } = { register: 0, get: 0 };
   /** Payloads staged or registered here now, and their bytes. */
@@ -51,10 +41,7 @@ export class RendezvousMetrics {
 
   record(operation: RendezvousOperation, ok: boolean, seconds: number): void {
     const { success, error } = this.operations[operation];
-    const into = ok ? success : error;
-    into.count += 1;
-    into.sum += seconds;
-    const bucket = DURATION_BUCKETS.findIndex((bound) => seconds <= bound);
-    if (bucket >= 0) into.buckets[bucket]! += 1;
+    (ok ? success : error).observe(seconds);
+    this.total += 1;
   }
 }
