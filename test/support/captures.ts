@@ -1,0 +1,97 @@
+// Captures: what a velo node and its peer said to each other, as text files under test/vectors/captures. Owns their format and the
+// story that a header tells; recording and replaying stand elsewhere.
+
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fromHex, projectRoot, toHex } from './vectors.js';
+
+export const CAPTURES = join(projectRoot, 'test', 'vectors', 'captures');
+const SUFFIX = '.txt';
+
+/** A call of an application's handler. */
+export interface CapturedCall {
+  readonly from: string;
+  readonly handler: string;
+  readonly payload: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** What came back; `nothing` for fire-and-forget. */
+  readonly answer: 'response' | 'ack' | 'shuttingDown' | 'nothing';
+  readonly ok: boolean;
+  /** Payload of the answer. */
+  readonly text: string;
+}
+
+/** A stream from its first attachment to its end. */
+export interface CapturedStream {
+  /** Upper and lower half of the anchor's handle, in decimal. */
+  readonly anchor: readonly [hi: string, lo: string];
+  readonly producer: string;
+  readonly kind: 'bytes' | 'token';
+  /** Byte items by size and seed; tokens by number and seed. See test/interop/payload.ts. */
+  readonly sizes?: readonly number[];
+  readonly tokens?: number;
+  readonly seed: number;
+  /** Positions of Detached and of soft errors, by the number of items before them. */
+  readonly marks: readonly (readonly [before: number, what: string])[];
+  /** `cancelled`: by the consumer, once it had read every item. */
+  readonly end: 'finalized' | 'dropped' | 'cancelled';
+  readonly lanes: number;
+}
+
+export interface CaptureHeader {
+  /** Of the crate velo. */
+  readonly velo: string;
+  readonly about: string;
+  /** Names of the two sides and what each is. */
+  readonly sides: Readonly<Record<string, string>>;
+  readonly calls: readonly CapturedCall[];
+  readonly streams: readonly CapturedStream[];
+}
+
+/** A frame, in the order in which a proxy between the two saw it. */
+export interface CapturedFrame {
+  readonly from: string;
+  readonly connection: number;
+  /** Sent on a connection that its sender had accepted. */
+  readonly back: boolean;
+  readonly bytes: Uint8Array;
+}
+
+export interface Capture {
+  readonly name: string;
+  readonly header: CaptureHeader;
+  readonly frames: readonly CapturedFrame[];
+}
+
+/**
+ * A comment, the header as JSON, and a line per frame: sender, connection, `>` on a connection the sender had dialed or `<` on one
+ * it had accepted, the whole frame in hex.
+ */
+export function formatCapture({ header, frames }: Capture): string {
+  const lines = frames.map(({ from, connection, back, bytes }) =>
+    [from, connection, back ? '<' : '>', toHex(bytes)].join(' '),
+  );
+  return ['# Made by `npm run interop:record`; not to be edited.', JSON.stringify(header), ...lines, ''].join('\n');
+}
+
+export function parseCapture(name: string, text: string): Capture {
+  const [header, ...lines] = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+  if (header === undefined) throw new Error(`${name} is empty`);
+  const frames = lines.map((line) => {
+    const [from, connection, direction, hex] = line.split(' ');
+    if (hex === undefined) throw new Error(`${name}: not a frame: ${line.slice(0, 60)}`);
+    return { from: from!, connection: Number(connection), back: direction === '<', bytes: fromHex(hex) };
+  });
+  return { name, header: JSON.parse(header) as CaptureHeader, frames };
+}
+
+export function loadCaptures(): Capture[] {
+  const names = readdirSync(CAPTURES).filter((name) => name.endsWith(SUFFIX));
+  return names
+    .sort()
+    .map((name) => parseCapture(name.slice(0, -SUFFIX.length), readFileSync(join(CAPTURES, name), 'utf8')));
+}
+
+export function captureFile(name: string): string {
+  return join(CAPTURES, `${name}${SUFFIX}`);
+}
