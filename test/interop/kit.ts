@@ -101,10 +101,15 @@ export async function bothIdle({ node, rust }: MixedPair): Promise<void> {
 }
 
 /** Polls a series of the Rust node until it has the value. */
-export async function rustReaches(rust: RustPeer, name: string, value: number): Promise<void> {
+export async function rustReaches(
+  rust: RustPeer,
+  name: string,
+  value: number,
+  labels?: Readonly<Record<string, string>>,
+): Promise<void> {
   const deadline = Date.now() + PATIENCE_MS;
   for (;;) {
-    const now = await rust.metric(name);
+    const now = await rust.metric(name, labels);
     if (now === value) return;
     if (Date.now() > deadline) throw new Error(`${name} of the Rust node is ${now}, not ${value}`);
   }
