@@ -19,7 +19,7 @@ async function record(session: Session): Promise<string> {
   try {
     node.registerPeer(proxy.infoOf(RUST));
     await rust.register(proxy.infoOf(OURS));
-    const { calls = [], streams = [], frames } = await session.play({ node, rust, proxy });
+    const { calls = [], streams = [], frames, generated } = await session.play({ node, rust, proxy });
     await bothIdle({ node, rust });
     const header = {
       velo: await veloVersion(),
@@ -28,7 +28,7 @@ async function record(session: Session): Promise<string> {
       calls,
       streams,
     };
-    return formatCapture({ name: session.name, header, frames: frames ?? proxy.frames });
+    return formatCapture({ name: session.name, header, frames: frames ?? proxy.frames }, generated);
   } finally {
     await proxy.close();
     await rust.kill();

@@ -4,13 +4,15 @@
 import { expect } from 'chai';
 import type { StreamAnchor, StreamAnchorHandle, VeloOptions } from '../../lib/index.js';
 import { unaryHandler } from '../../lib/index.js';
-import { RESPONSE_ACK } from '../../lib/wire/envelope.js';
-import { FRAME_SHUTTING_DOWN } from '../../lib/wire/transport-frame.js';
-import type { CapturedCall, CapturedStream } from '../support/captures.js';
+import { decodeRequestHeader, RESPONSE_ACK } from '../../lib/wire/envelope.js';
+import { DataHandle } from '../../lib/wire/handle.js';
+import { dataLease, dataReference, decodeDataReady, pullRequest } from '../../lib/wire/rendezvous-messages.js';
+import { FRAME_MESSAGE, FRAME_SHUTTING_DOWN } from '../../lib/wire/transport-frame.js';
+import type { CapturedCall, CapturedStream, GeneratedPayload } from '../support/captures.js';
 import { failure, pause, until } from '../support/nodes.js';
 import { WirePeer } from '../support/wire-peer.js';
 import { bytes, consume, expected, type MixedPair, OURS, RUST } from './kit.js';
-import { itemsOf, type Token, tokenCodec } from './payload.js';
+import { bytesOf, fingerprint, itemsOf, type Token, tokenCodec } from './payload.js';
 import { type RecordedFrame, RecordingProxy } from './recording-proxy.js';
 import type { RustNodeOptions } from './rust-peer.js';
 
@@ -19,6 +21,8 @@ export interface Story {
   readonly streams?: readonly CapturedStream[];
   /** Where the session had a proxy of its own. */
   readonly frames?: readonly RecordedFrame[];
+  /** Payloads too long to be written out. */
+  readonly generated?: readonly GeneratedPayload[];
 }
 
 export interface Session {
@@ -114,6 +118,36 @@ const unknownHandler: Session = {
     const refused = { answer: 'ack' as const, ok: false, text: "Handler 'absent' not found" };
     const calls = ['anybody?', 'anybody at all?'].map((payload) => call(OURS, 'absent', payload, refused));
     return { calls, frames: proxy.frames };
+  },
+};
+
+const STAGED = { length: 262_145, seed: 9 };
+
+const staged: Session = {
+  name: 'staged-from-rust',
+  about:
+    'a test peer stands in for velomux: a message of one byte above the threshold is acquired, pulled, released, and gone',
+  play: async ({ rust }) => {
+    const peer = await WirePeer.listen();
+    peer.handlers = ['sink'];
+    const proxy = await RecordingProxy.between([RUST, rust.info], [OURS, peer.info]);
+    peer.faces({ peerInfo: proxy.infoOf(RUST) });
+    await peer.hello();
+    await rust.op('send', { instance: peer.info.instanceId, handler: 'sink', ...STAGED });
+    await until('it came', () => proxy.requestsOf(RUST).includes('sink'));
+    const { header } = proxy.sentBy(RUST).findLast(({ type }) => type === FRAME_MESSAGE)!;
+    const text = decodeRequestHeader(header, 0, header.length).headers!.get('_rv')!;
+    const handle = DataHandle.fromText(text);
+    const reference = dataReference.encodeJson({ handle });
+    const { transferId, leaseId } = decodeDataReady((await peer.call('_rv_acquire', reference)).payload);
+    const pulled = await peer.call('_rv_pull', pullRequest.encodeJson({ transferId, chunkIndex: 0 }));
+    agree('the bytes', fingerprint(pulled.payload), fingerprint(bytesOf(STAGED.length, STAGED.seed)));
+    await peer.fire('_rv_release', dataLease.encodeJson({ handle, leaseId }));
+    await pause(50);
+    agree('it is gone', (await peer.call('_rv_acquire', reference)).ok, false);
+    await Promise.all([peer.close(), proxy.close()]);
+    const calls = [call(RUST, 'sink', '', { answer: 'nothing', headers: { _rv: text } })];
+    return { calls, frames: proxy.frames, generated: [STAGED] };
   },
 };
 
@@ -323,6 +357,7 @@ const drain: Session = {
 export const SESSIONS: readonly Session[] = [
   messages,
   unknownHandler,
+  staged,
   fromRust,
   toRust,
   structs,

@@ -3,6 +3,7 @@
 
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { bytesOf } from '../interop/payload.js';
 import { fromHex, projectRoot, toHex } from './vectors.js';
 
 export const CAPTURES = join(projectRoot, 'test', 'vectors', 'captures');
@@ -63,14 +64,27 @@ export interface Capture {
   readonly frames: readonly CapturedFrame[];
 }
 
+/** A payload too long to be written out: see test/interop/payload.ts. */
+export interface GeneratedPayload {
+  readonly length: number;
+  readonly seed: number;
+}
+
 /**
  * A comment, the header as JSON, and a line per frame: sender, connection, `>` on a connection the sender had dialed or `<` on one
- * it had accepted, the whole frame in hex.
+ * it had accepted, the whole frame in hex. A frame that ends in one of the generated payloads has `+length:seed` in its place.
  */
-export function formatCapture({ header, frames }: Capture): string {
-  const lines = frames.map(({ from, connection, back, bytes }) =>
-    [from, connection, back ? '<' : '>', toHex(bytes)].join(' '),
-  );
+export function formatCapture({ header, frames }: Capture, generated: readonly GeneratedPayload[] = []): string {
+  const tails = generated.map(({ length, seed }) => ({
+    hex: toHex(bytesOf(length, seed)),
+    name: `+${length}:${seed}`,
+  }));
+  const lines = frames.map(({ from, connection, back, bytes }) => {
+    const hex = toHex(bytes);
+    const tail = tails.find((candidate) => hex.endsWith(candidate.hex));
+    const text = tail === undefined ? hex : hex.slice(0, -tail.hex.length) + tail.name;
+    return [from, connection, back ? '<' : '>', text].join(' ');
+  });
   return ['# Made by `npm run interop:record`; not to be edited.', JSON.stringify(header), ...lines, ''].join('\n');
 }
 
@@ -78,11 +92,22 @@ export function parseCapture(name: string, text: string): Capture {
   const [header, ...lines] = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
   if (header === undefined) throw new Error(`${name} is empty`);
   const frames = lines.map((line) => {
-    const [from, connection, direction, hex] = line.split(' ');
-    if (hex === undefined) throw new Error(`${name}: not a frame: ${line.slice(0, 60)}`);
-    return { from: from!, connection: Number(connection), back: direction === '<', bytes: fromHex(hex) };
+    const [from, connection, direction, text] = line.split(' ');
+    if (text === undefined) throw new Error(`${name}: not a frame: ${line.slice(0, 60)}`);
+    return { from: from!, connection: Number(connection), back: direction === '<', bytes: frameBytes(text) };
   });
   return { name, header: JSON.parse(header) as CaptureHeader, frames };
+}
+
+function frameBytes(text: string): Uint8Array {
+  const [hex, generated] = text.split('+') as [string, string?];
+  const head = fromHex(hex);
+  if (generated === undefined) return head;
+  const [length, seed] = generated.split(':').map(Number) as [number, number];
+  const bytes = new Uint8Array(head.length + length);
+  bytes.set(head);
+  bytes.set(bytesOf(length, seed), head.length);
+  return bytes;
 }
 
 export function loadCaptures(): Capture[] {
