@@ -272,6 +272,23 @@ describe('interop facts: Rust as the consumer', () => {
     expect((await rust.consume(anchor)).end).to.equal(DROPPED);
   });
 
+  it('an attach whose OpenSlot never comes is reaped when the accept window closes; a late OpenSlot is refused', async () => {
+    await setUp({ prebindTimeoutMs: 300 });
+    const answer = await peer.attach(anchor.handle);
+    if (!answer.ok) throw new Error(answer.reason);
+    expect((await rust.consume(anchor)).end).to.equal(DROPPED);
+    await rustReaches(rust, 'velo_streaming_unclaimed_bind_reaped_total', 1);
+    await peer.batch(0, (batch) => openRecord(batch, SLOT, anchor.handle.local, answer.value.routingSessionId));
+    await until('the refusal came', () => recordsOf(peer, RECORD_CLOSE_SLOT).length === 1);
+    expect(recordsOf(peer, RECORD_CLOSE_SLOT)[0]).to.include({ closeReason: CLOSE_UNKNOWN_SLOT });
+  });
+
+  it('a budget that was set to 0 is offered as 1 MiB', async () => {
+    await setUp({ slotByteBudget: 0 });
+    const answer = await peer.attach(anchor.handle);
+    expect(answer.ok && answer.value.slotByteBudget).to.equal(1_048_576);
+  });
+
   it('a silent sender without credit is spared', async () => {
     await setUp({ initialCredit: 3 }, 'bytes', 100);
     await peer.open(anchor.handle, SLOT);

@@ -97,6 +97,14 @@ describe('interop facts: messages', () => {
     );
   });
 
+  it('a call to itself fails as to any stranger, and works once it is registered with itself', async () => {
+    const call = () => rust.op<{ length: number }>('unary', { instance: rust.instanceId, handler: 'echo', length: 4 });
+    const error = await call().catch((failed: unknown) => failed);
+    expect((error as Error).message).to.include('not registered');
+    await rust.register(rust.info);
+    expect((await call()).length).to.equal(4);
+  });
+
   it('anchor ids count from 1', async () => {
     const ids = [await rust.anchor(), await rust.anchor(), await rust.anchor()].map(({ handle }) => handle.local);
     expect(ids).to.deep.equal([1n, 2n, 3n]);

@@ -200,7 +200,29 @@ describe('interop facts: Rust as the producer', () => {
     await rust.cancelled(sender);
   });
 
-  it('heartbeats: the first one interval after the opening, as data, then one per interval', async () => {
+  it('heartbeats of a sender without credit wait with its data, and leave in order', async () => {
+    await setUp({}, { heartbeatIntervalMs: 50, initialCredit: 1 });
+    const sender = await rust.attach(handle);
+    await rust.produce(sender, { sizes: [1], seed: 1 });
+    await until('the window was used', () => data().length === 1);
+    await pause(300);
+    expect(data()).to.have.length(1);
+    await peer.batch(0, (batch) => batch.creditUpdate(0, 3));
+    await until('the grant was used', () => data().length === 4);
+    expect(
+      data()
+        .slice(1)
+        .map(({ body }) => body),
+    ).to.deep.equal([HEARTBEAT_BYTES, HEARTBEAT_BYTES, HEARTBEAT_BYTES]);
+  });
+
+  it('a lane key is sent by a node without the mux too', async () => {
+    await setUp({ mux: false });
+    await refusal(rust.op('attach', { handle, key: 5 }));
+    expect(peer.attaches[0]).to.deep.include({ laneKey: 5n, supportedTransportKeys: ['tcp-stream'] });
+  });
+
+  it('heartbeats come as data, by the interval of the answer', async () => {
     await setUp({}, { heartbeatIntervalMs: 100 });
     await rust.attach(handle);
     await until('three came', () => data().length >= 3);

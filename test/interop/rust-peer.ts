@@ -111,7 +111,10 @@ export class RustPeer {
     // A peer that died says so where its operations are awaited.
     this.child.stdin!.on('error', () => {});
     this.exited = new Promise((resolve) => {
-      this.child.on('error', (error) => this.failAll(error.message));
+      this.child.on('error', (error) => {
+        this.failAll(`${error.message}; npm run test:interop builds it`);
+        resolve();
+      });
       this.child.on('close', (code, signal) => {
         this.failAll(`it ended with ${signal ?? code}\n${this.stderr}`);
         resolve();
@@ -121,8 +124,13 @@ export class RustPeer {
 
   static async start(options: RustNodeOptions = {}): Promise<RustPeer> {
     const peer = new RustPeer(await peerBinary());
-    peer.info = PeerInfo.fromJSON(await peer.op('start', options));
-    return peer;
+    try {
+      peer.info = PeerInfo.fromJSON(await peer.op('start', options));
+      return peer;
+    } catch (error) {
+      await peer.kill();
+      throw error;
+    }
   }
 
   get instanceId(): string {

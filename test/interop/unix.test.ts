@@ -8,6 +8,7 @@ import { PeerInfo, unaryHandler, type VeloOptions } from '../../lib/index.js';
 import { encodeWorkerAddress } from '../../lib/wire/address.js';
 import { bothIdle, bytes, consume, expected, interop, type MixedPair } from './kit.js';
 import { bytesOf, fingerprint, itemsOf } from './payload.js';
+import { RustError } from './rust-peer.js';
 
 const SIZES = [0, 10, 5_000, 70_000];
 
@@ -63,6 +64,12 @@ describe('interop: unix sockets', () => {
     await rust.register(both);
     await exchange({ node, rust });
     expect(await rust.metric('velo_transport_frames_total', { transport: 'uds' })).to.equal(0);
+  });
+
+  it('Rust does not make the directory of its socket', async () => {
+    const error = await kit.rust({ uds: path('absent/rust.sock') }).catch((failed: unknown) => failed);
+    expect(error).to.be.instanceOf(RustError);
+    expect((error as Error).message).to.include('rust.sock');
   });
 
   // velomux has no unix sockets until they are merged: then `udsPath` is an option and these casts go.

@@ -36,7 +36,7 @@ pub fn token_of(seed: u32, index: u32) -> Token {
     Token {
         id,
         text: "tök".repeat((index % 5) as usize),
-        logprob: (index % 3 != 0).then(|| -((1 + index % 64) as f32) / 8.0),
+        logprob: (index % 3 > 0).then(|| -((1 + index % 64) as f32) / 8.0),
         top: (0..index % 4)
             .map(|rank| (id.wrapping_add(rank), rank as f32 / 8.0))
             .collect(),
