@@ -7,11 +7,14 @@ import { expect } from 'chai';
 import { PeerInfo, StreamAnchorHandle } from '../../lib/index.js';
 import { encodeTcpEndpoints, encodeWorkerAddress } from '../../lib/wire/address.js';
 import { decodeRequestHeader, encodeAckHeader, encodeResponseHeader } from '../../lib/wire/envelope.js';
+import { FINALIZED_BYTES } from '../../lib/wire/frame.js';
+import { StreamCancelHandle } from '../../lib/wire/handle.js';
 import { encodeHandlerList } from '../../lib/wire/hello.js';
+import { encodeJson } from '../../lib/wire/json.js';
 import { ADDRESS_KEY_TCP } from '../../lib/wire/names.js';
 import { encodeFrame, FRAME_ACK, FRAME_MESSAGE, FRAME_RESPONSE, FrameReader } from '../../lib/wire/transport-frame.js';
 import { failure, pause } from '../support/nodes.js';
-import { WirePeer } from '../support/wire-peer.js';
+import { dataRecord, WirePeer } from '../support/wire-peer.js';
 import { interop } from './kit.js';
 import { bytesOf } from './payload.js';
 import { RustError, type RustPeer } from './rust-peer.js';
@@ -79,6 +82,9 @@ describe('interop facts: messages', () => {
         '_anchor_detach',
         '_anchor_finalize',
         '_anchor_renew',
+        '_event_subscribe',
+        '_event_trigger',
+        '_event_trigger_request',
         '_mpsc_anchor_attach',
         '_mpsc_anchor_cancel',
         '_mpsc_anchor_detach',
@@ -120,6 +126,24 @@ describe('interop facts: messages', () => {
         expect(await peer.call(name, utf8.encode(text)), name).to.include({ via: 'response', ok: true, text: 'null' });
       }
     }
+  });
+
+  it('an attach that its sender takes back leaves the anchor free and its reader untold', async () => {
+    await peer.hello();
+    const anchor = await rust.anchor();
+    const { handle } = anchor;
+    const abort = async (sender: bigint) => {
+      const body = { handle, stream_cancel_handle: new StreamCancelHandle(peer.workerId, sender) };
+      const answer = await peer.call('_anchor_abort_attach', encodeJson(body));
+      expect(answer).to.include({ via: 'response', ok: true, text: 'null' });
+    };
+    expect((await peer.attach(handle, { sessionId: 9n })).ok).to.equal(true);
+    await abort(10n);
+    expect((await peer.attach(handle, { sessionId: 11n })).ok, 'another sender took nothing back').to.equal(false);
+    await abort(9n);
+    await peer.open(handle, 0);
+    await peer.batch(0, (batch) => dataRecord(batch, 0, 1, FINALIZED_BYTES));
+    expect(await rust.consume(anchor)).to.deep.equal({ items: [], marks: [], end: 'finalized' });
   });
 
   it('_anchor_finalize ends the stream for its reader', async () => {

@@ -22,6 +22,8 @@ export interface RustNodeOptions {
   readonly asyncOpenAck?: boolean;
   readonly flush?: 'auto' | 'manual' | { readonly lingerMs: number };
   readonly prebindTimeoutMs?: number;
+  /** Path of a directory of peers: it asks it and enters itself. */
+  readonly discovery?: string;
 }
 
 export interface RustCall {

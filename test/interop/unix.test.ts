@@ -4,7 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { PeerInfo, unaryHandler, type VeloOptions } from '../../lib/index.js';
+import { PeerInfo, unaryHandler } from '../../lib/index.js';
 import { encodeWorkerAddress } from '../../lib/wire/address.js';
 import { bothIdle, bytes, consume, expected, interop, type MixedPair } from './kit.js';
 import { bytesOf, fingerprint, itemsOf } from './payload.js';
@@ -72,22 +72,19 @@ describe('interop: unix sockets', () => {
     expect((error as Error).message).to.include('rust.sock');
   });
 
-  // velomux has no unix sockets until they are merged: then `udsPath` is an option and these casts go.
-  const withPath = (name: string) => ({ udsPath: path(name) }) as VeloOptions;
-
-  it.skip('both nodes on unix sockets: nothing goes over tcp', async () => {
-    const pair = await kit.pair(withPath('node.sock'), { uds: path('rust.sock') });
+  it('both nodes on unix sockets: nothing goes over tcp', async () => {
+    const pair = await kit.pair({ udsPath: path('node.sock') }, { uds: path('rust.sock') });
     await exchange(pair);
     expect(await pair.rust.metric('velo_transport_frames_total', { transport: 'tcp' })).to.equal(0);
   });
 
-  it.skip('a Rust node with a unix socket only', async () => {
-    const pair = await kit.pair(withPath('node.sock'), { tcp: false, uds: path('rust.sock') });
+  it('a Rust node with a unix socket only', async () => {
+    const pair = await kit.pair({ udsPath: path('node.sock') }, { tcp: false, uds: path('rust.sock') });
     await exchange(pair);
   });
 
-  it.skip('our socket file is gone before Rust registers us: tcp', async () => {
-    const node = await kit.node(withPath('node.sock'));
+  it('our socket file is gone before Rust registers us: tcp', async () => {
+    const node = await kit.node({ udsPath: path('node.sock') });
     const rust = await kit.rust({ uds: path('rust.sock') });
     await rm(path('node.sock'));
     await rust.introduce(node);

@@ -7,14 +7,16 @@ use anyhow::Result;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use velo::{InstanceId, Velo};
+use velo::{InstanceId, Velo, WorkerId};
 
 use crate::payload::{bytes_of, checksum};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Call {
-    instance: InstanceId,
+    instance: Option<InstanceId>,
+    /// Names the target instead of `instance`; a directory may know it.
+    worker: Option<WorkerId>,
     handler: String,
     #[serde(default)]
     length: usize,
@@ -31,7 +33,13 @@ pub struct Call {
 /// Sets what all four builders have in common.
 macro_rules! addressed {
     ($call:expr, $builder:expr) => {{
-        let mut builder = $builder.instance($call.instance);
+        let mut builder = $builder;
+        if let Some(instance) = $call.instance {
+            builder = builder.instance(instance);
+        }
+        if let Some(worker) = $call.worker {
+            builder = builder.worker(worker);
+        }
         if let Some(headers) = $call.headers.clone() {
             builder = builder.headers(headers);
         }

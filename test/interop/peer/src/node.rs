@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use prometheus::Registry;
 use serde::Deserialize;
+use velo::discovery::{FilesystemPeerDiscovery, FilesystemRegistrationGuard};
 use velo::streaming::{AutoFlush, FlushPolicy, MuxConfig, ReservationConfig};
 use velo::transports::tcp::TcpTransportBuilder;
 use velo::transports::uds::UdsTransportBuilder;
@@ -28,6 +29,8 @@ pub struct NodeOptions {
     async_open_ack: bool,
     flush: Flush,
     prebind_timeout_ms: Option<u64>,
+    /// Path of a directory of peers: the node asks it and enters itself.
+    discovery: Option<String>,
 }
 
 impl Default for NodeOptions {
@@ -44,6 +47,7 @@ impl Default for NodeOptions {
             async_open_ack: false,
             flush: Flush::Auto,
             prebind_timeout_ms: None,
+            discovery: None,
         }
     }
 }
@@ -86,8 +90,14 @@ fn mux_config(options: &NodeOptions) -> MuxConfig {
     config
 }
 
+/// The node, and its entry in a directory, which leaves with it.
+pub struct Started {
+    pub node: Velo,
+    pub entry: Option<FilesystemRegistrationGuard>,
+}
+
 /// Everything binds to loopback.
-pub async fn start(options: NodeOptions, registry: &Registry) -> Result<Velo> {
+pub async fn start(options: NodeOptions, registry: &Registry) -> Result<Started> {
     let mut builder = Velo::builder()
         .metrics(Arc::new(VeloMetrics::register(registry)?))
         .stream_bind_addr("127.0.0.1".parse()?)
@@ -108,5 +118,14 @@ pub async fn start(options: NodeOptions, registry: &Registry) -> Result<Velo> {
             .build()?;
         builder = builder.add_transport(Arc::new(transport));
     }
-    builder.build().await
+    let directory = options.discovery.map(FilesystemPeerDiscovery::new).transpose()?;
+    if let Some(directory) = &directory {
+        builder = builder.discovery(Arc::new(directory.clone()));
+    }
+    let node = builder.build().await?;
+    let entry = match &directory {
+        Some(directory) => Some(directory.register_peer_info(&node.peer_info()).await?),
+        None => None,
+    };
+    Ok(Started { node, entry })
 }

@@ -9,6 +9,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::Mutex;
+use velo::discovery::{FilesystemRegistrationGuard, PeerRegistrationGuard};
 use velo::{InstanceId, PeerInfo, ShutdownPolicy, Velo};
 
 use crate::handlers::{self, Seen};
@@ -26,6 +28,7 @@ struct Request {
 
 struct Peer {
     node: Velo,
+    entry: Mutex<Option<FilesystemRegistrationGuard>>,
     registry: Registry,
     seen: Arc<Seen>,
     streams: Streams,
@@ -55,11 +58,12 @@ pub async fn serve() -> Result<()> {
 
 async fn start(options: Value) -> Result<Peer> {
     let registry = Registry::new();
-    let node = node::start(read(options)?, &registry).await?;
+    let node::Started { node, entry } = node::start(read(options)?, &registry).await?;
     let seen = Arc::new(Seen::default());
     handlers::register(&node, &seen)?;
     Ok(Peer {
         node,
+        entry: Mutex::new(entry),
         registry,
         seen,
         streams: Streams::default(),
@@ -118,6 +122,12 @@ impl Peer {
             "shutdown" => {
                 let limit = Duration::from_millis(read::<u64>(args)?);
                 node.graceful_shutdown(ShutdownPolicy::Timeout(limit)).await;
+                Ok(Value::Null)
+            }
+            "leaveDirectory" => {
+                if let Some(mut entry) = self.entry.lock().await.take() {
+                    entry.unregister().await?;
+                }
                 Ok(Value::Null)
             }
             "metrics" => Ok(self.metrics()),
