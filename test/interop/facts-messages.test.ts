@@ -12,11 +12,18 @@ import { StreamCancelHandle } from '../../lib/wire/handle.js';
 import { encodeHandlerList } from '../../lib/wire/hello.js';
 import { encodeJson } from '../../lib/wire/json.js';
 import { ADDRESS_KEY_TCP } from '../../lib/wire/names.js';
-import { encodeFrame, FRAME_ACK, FRAME_MESSAGE, FRAME_RESPONSE, FrameReader } from '../../lib/wire/transport-frame.js';
+import {
+  encodeFrame,
+  FRAME_ACK,
+  FRAME_MESSAGE,
+  FRAME_RESPONSE,
+  FrameReader,
+  MAX_FRAME_BODY,
+} from '../../lib/wire/transport-frame.js';
 import { failure, pause } from '../support/nodes.js';
 import { dataRecord, WirePeer } from '../support/wire-peer.js';
 import { interop } from './kit.js';
-import { bytesOf } from './payload.js';
+import { bytesOf, fingerprint } from './payload.js';
 import { RustError, type RustPeer } from './rust-peer.js';
 
 const utf8 = new TextEncoder();
@@ -101,6 +108,15 @@ describe('interop facts: messages', () => {
         ...lanes,
       ].sort(),
     );
+  });
+
+  it('a request that fills a frame is served inline; an answer as long comes back when its header is no longer', async () => {
+    await peer.hello();
+    const envelope = 22 + 'echo'.length;
+    const payload = bytesOf(MAX_FRAME_BODY - envelope, 1);
+    const answer = await peer.call('echo', payload);
+    expect(answer).to.include({ via: 'response', ok: true });
+    expect(fingerprint(answer.payload)).to.deep.equal(fingerprint(payload));
   });
 
   it('a call to itself fails as to any stranger, and works once it is registered with itself', async () => {

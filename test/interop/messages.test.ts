@@ -3,14 +3,8 @@
 
 import { expect } from 'chai';
 import { amHandler, typedUnary, unaryHandler } from '../../lib/index.js';
-import {
-  decodeAckHeader,
-  decodeRequestHeader,
-  decodeResponseHeader,
-  encodeRequestHeader,
-  RESPONSE_ACK,
-} from '../../lib/wire/envelope.js';
-import { FRAME_ACK, FRAME_RESPONSE, MAX_FRAME_BODY } from '../../lib/wire/transport-frame.js';
+import { decodeAckHeader, decodeRequestHeader, decodeResponseHeader, RESPONSE_ACK } from '../../lib/wire/envelope.js';
+import { FRAME_ACK, FRAME_RESPONSE } from '../../lib/wire/transport-frame.js';
 import { failure, pause, until } from '../support/nodes.js';
 import { WirePeer } from '../support/wire-peer.js';
 import { interop, OURS, RUST } from './kit.js';
@@ -19,6 +13,8 @@ import { RustError } from './rust-peer.js';
 
 /** Long enough for an answer that should not come to have come. */
 const SILENCE_MS = 300;
+/** The longest payload that is never staged. */
+const STAGING_THRESHOLD = 262_144;
 
 async function rustFailure(action: Promise<unknown>): Promise<string> {
   try {
@@ -51,13 +47,21 @@ describe('interop: messages', () => {
     await stranger.close();
   });
 
-  it('payloads of 0 bytes to a whole frame reach Rust inline and come back equal', async () => {
+  it('payloads of 0 bytes to 16 MiB reach Rust, up to the staging threshold inline', async () => {
     const { node, rust } = await kit.pair();
-    const envelope = encodeRequestHeader(2, { workerHi: 0, workerLo: 0, slot: 0, generation: 0 }, 'echo').length;
-    for (const length of [0, 5, 65_536, 262_144, 300_000, MAX_FRAME_BODY - envelope]) {
+    for (const length of [0, 5, 65_536, STAGING_THRESHOLD, 300_000, 16 * 1024 * 1024 - 100]) {
       const payload = bytesOf(length, length);
-      const answer = await node.unary(rust.info, 'echo', payload);
-      expect(fingerprint(answer)).to.deep.equal(fingerprint(payload));
+      const described = JSON.parse(new TextDecoder().decode(await node.unary(rust.info, 'describe', payload)));
+      expect([described.length, described.sum]).to.deep.equal(fingerprint(payload));
+      if (length <= STAGING_THRESHOLD) expect(described.headers).to.equal(null);
+    }
+  });
+
+  it('what Rust answers comes back equal, up to the staging threshold', async () => {
+    const { node, rust } = await kit.pair();
+    for (const length of [0, 5, 65_536, STAGING_THRESHOLD]) {
+      const answer = await node.unary(rust.info, 'echo', bytesOf(length, length));
+      expect(fingerprint(answer)).to.deep.equal(fingerprint(bytesOf(length, length)));
     }
   });
 
@@ -67,7 +71,7 @@ describe('interop: messages', () => {
       'echo',
       unaryHandler((payload) => payload),
     );
-    for (const length of [0, 5, 65_536, 262_144]) {
+    for (const length of [0, 5, 65_536, STAGING_THRESHOLD]) {
       const { length: back, sum } = await rust.unary(node, 'echo', { length, seed: length });
       expect([back, sum]).to.deep.equal(fingerprint(bytesOf(length, length)));
     }
