@@ -3,16 +3,17 @@
 
 import { expect } from 'chai';
 import type { StreamAnchor, StreamAnchorHandle, VeloOptions } from '../../lib/index.js';
-import { unaryHandler } from '../../lib/index.js';
+import { amHandler, unaryHandler } from '../../lib/index.js';
 import { decodeRequestHeader, RESPONSE_ACK } from '../../lib/wire/envelope.js';
 import { DataHandle } from '../../lib/wire/handle.js';
+import { HANDLER_RV_RELEASE } from '../../lib/wire/names.js';
 import { dataLease, dataReference, decodeDataReady, pullRequest } from '../../lib/wire/rendezvous-messages.js';
 import { FRAME_MESSAGE, FRAME_SHUTTING_DOWN } from '../../lib/wire/transport-frame.js';
 import type { CapturedCall, CapturedStream, GeneratedPayload } from '../support/captures.js';
 import { failure, pause, until } from '../support/nodes.js';
 import { WirePeer } from '../support/wire-peer.js';
 import { bytes, consume, expected, type MixedPair, OURS, RUST } from './kit.js';
-import { bytesOf, fingerprint, itemsOf, type Token, tokenCodec } from './payload.js';
+import { bytesOf, checksum, fingerprint, itemsOf, type Token, tokenCodec } from './payload.js';
 import { type RecordedFrame, RecordingProxy } from './recording-proxy.js';
 import type { RustNodeOptions } from './rust-peer.js';
 
@@ -150,6 +151,43 @@ const staged: Session = {
     return { calls, frames: proxy.frames, generated: [STAGED] };
   },
 };
+
+const stagedBothWays: Session = {
+  name: 'staged',
+  about: 'a call of one byte above the threshold each way: acquired, pulled and released by the other node',
+  play: async ({ node, rust, proxy }) => {
+    const sums: number[] = [];
+    node.registerHandler(
+      'count',
+      amHandler((payload) => {
+        sums.push(checksum(payload));
+      }),
+    );
+    const payload = bytesOf(STAGED.length, STAGED.seed);
+    await node.sync(rust.instanceId, 'count', payload);
+    await rust.sync(node, 'count', STAGED);
+    agree(
+      'the bytes',
+      [...(await rust.seen()).counted.map(({ sum }) => sum), ...sums],
+      new Array(2).fill(checksum(payload)),
+    );
+    await until('both were released', () => proxy.frames.filter(isRelease).length === 2);
+    const calls = [OURS, RUST].map((from) => {
+      const { header } = proxy.sentBy(from).find((frame) => handlerOf(frame) === 'count')!;
+      const headers = Object.fromEntries(decodeRequestHeader(header, 0, header.length).headers!);
+      return call(from, 'count', '', { answer: 'ack', text: '', headers });
+    });
+    return { calls, generated: [STAGED] };
+  },
+};
+
+function handlerOf({ type, header }: RecordedFrame): string | undefined {
+  return type === FRAME_MESSAGE ? decodeRequestHeader(header, 0, header.length).handler : undefined;
+}
+
+function isRelease(frame: RecordedFrame): boolean {
+  return handlerOf(frame) === HANDLER_RV_RELEASE;
+}
 
 const fromRust: Session = {
   name: 'stream-from-rust',
@@ -358,6 +396,7 @@ export const SESSIONS: readonly Session[] = [
   messages,
   unknownHandler,
   staged,
+  stagedBothWays,
   fromRust,
   toRust,
   structs,

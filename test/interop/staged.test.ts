@@ -97,13 +97,13 @@ describe('interop: staged payloads, byte by byte', () => {
     });
   }
 
-  it('a detach keeps the bytes; a release with another lease frees nothing', async () => {
+  it('a detach keeps the bytes; a release with a lease that was never given frees nothing', async () => {
     const { handle } = await sent(THRESHOLD + 1);
     const reference = dataReference.encodeJson({ handle: handle! });
     const acquire = async () => decodeDataReady((await peer.call('_rv_acquire', reference)).payload);
     const first = await acquire();
+    await peer.fire('_rv_release', dataLease.encodeJson({ handle: handle!, leaseId: first.leaseId + 1_000n }));
     await peer.fire('_rv_detach', dataLease.encodeJson({ handle: handle!, leaseId: first.leaseId }));
-    await peer.fire('_rv_release', dataLease.encodeJson({ handle: handle!, leaseId: first.leaseId }));
     const metadata = await peer.call('_rv_metadata', reference);
     expect(JSON.parse(metadata.text)).to.deep.equal({ total_len: THRESHOLD + 1, refcount: 1, pinned: false });
     const second = await acquire();
@@ -117,8 +117,7 @@ describe('interop: staged payloads', () => {
   const kit = interop();
   const LENGTHS = [THRESHOLD, THRESHOLD + 1, 2 * MIB + 1];
 
-  // velomux nacks a staged request until its rendezvous is merged.
-  it.skip('calls from Rust: inline, one chunk, five chunks; nothing stays staged', async () => {
+  it('calls from Rust: inline, one chunk, five chunks; nothing stays staged', async () => {
     const { node, rust } = await kit.pair();
     node.registerHandler(
       'echo',
@@ -131,8 +130,7 @@ describe('interop: staged payloads', () => {
     await bothIdle({ node, rust });
   });
 
-  // velomux sends up to a whole frame inline until its rendezvous is merged: then the last size must go beyond a frame.
-  it.skip('calls to Rust: inline, staged, larger than a frame', async () => {
+  it('calls to Rust: inline, staged, larger than a frame', async () => {
     const { node, rust } = await kit.pair();
     for (const length of [...LENGTHS, 20 * MIB]) {
       const answer = new TextDecoder().decode(await node.unary(rust.info, 'describe', bytesOf(length, length)));
@@ -140,9 +138,48 @@ describe('interop: staged payloads', () => {
       expect(JSON.parse(answer)).to.include({ length: size, sum });
     }
     await bothIdle({ node, rust });
+    await until('nothing stays staged', () => node.stats().rendezvousSlots === 0);
   });
 
-  // velomux drops a staged stream batch and counts it.
+  it('data that either side registered is described, referenced and fetched by the other, until its last reference goes', async () => {
+    const { node, rust } = await kit.pair();
+    for (const length of [0, 1, CHUNK, MIB + 1]) {
+      const wanted = fingerprint(bytesOf(length, length));
+      const theirs = DataHandle.fromJSON(await rust.op('registerData', { length, seed: length }));
+      expect((await node.metadata(theirs)).totalLength).to.equal(length);
+      await node.refHandle(theirs);
+      for (const how of ['detach', 'release', 'release'] as const) {
+        const lease = await node.get(theirs);
+        expect(fingerprint(lease.bytes)).to.deep.equal(wanted);
+        await lease[how]();
+      }
+      await gone(() => node.metadata(theirs));
+
+      const ours = node.registerData(bytesOf(length, length));
+      expect(await rust.op('describeData', ours)).to.deep.equal([length, 1]);
+      await rust.op('refData', ours);
+      expect(await rust.op('describeData', ours)).to.deep.equal([length, 2]);
+      for (const detach of [true, false, false])
+        expect(await rust.op('getData', { handle: ours, detach })).to.deep.equal(wanted);
+      await gone(() => rust.op('describeData', ours));
+    }
+    await until('nothing stays registered', () => node.stats().rendezvousSlots === 0);
+  });
+
+  /** A release is a message that nobody answers. */
+  async function gone(look: () => Promise<unknown>): Promise<void> {
+    for (;;) {
+      try {
+        await look();
+      } catch (error) {
+        expect((error as Error).message).to.match(/rendezvous handle not found/);
+        return;
+      }
+      await pause(1);
+    }
+  }
+
+  // A later step: velomux drops a staged stream batch and counts it, and the stream from Rust waits behind the gap.
   it.skip('stream items above the threshold, both ways, in order with small ones', async () => {
     const pair = await kit.pair();
     const { node, rust } = pair;

@@ -23,6 +23,7 @@ import {
 import { decodeStreamFrame, encodeStreamFrame, type StreamFrame } from '../../../lib/wire/frame.js';
 import { encodeHeaderMap } from '../../../lib/wire/header-map.js';
 import { decodeHandlerList, decodeHello, encodeHandlerList, encodeHello } from '../../../lib/wire/hello.js';
+import { encodeJson, parseJson } from '../../../lib/wire/json.js';
 import {
   BATCH_HANDLERS,
   HANDLER_ANCHOR_ATTACH,
@@ -35,6 +36,7 @@ import {
   isSystemHandler,
 } from '../../../lib/wire/names.js';
 import {
+  type DataReference,
   dataLease,
   dataReference,
   decodeDataReady,
@@ -181,6 +183,11 @@ function rewriteBatch(payload: Uint8Array): Uint8Array {
   return builder.bytes;
 }
 
+/** A Rust node says that it does not ask for RDMA; we say nothing. */
+function acquireOf({ handle }: DataReference, sent: object): Uint8Array {
+  return 'rdma' in sent ? encodeJson({ handle, rdma: null }) : dataReference.encodeJson({ handle });
+}
+
 /** What a system handler was sent, by our writers; undefined for an application's payload. */
 function rewriteRequest({ handler, payload }: Request): Uint8Array | undefined {
   if (BATCH_HANDLERS.includes(handler)) return rewriteBatch(payload);
@@ -193,7 +200,7 @@ function rewriteRequest({ handler, payload }: Request): Uint8Array | undefined {
     case HANDLER_STREAM_STOP:
       return streamSignal.encodeJson(streamSignal.decodeJson(payload));
     case HANDLER_RV_ACQUIRE:
-      return dataReference.encodeJson(dataReference.decodeJson(payload));
+      return acquireOf(dataReference.decodeJson(payload), parseJson(payload) as object);
     case HANDLER_RV_PULL:
       return pullRequest.encodeJson(pullRequest.decodeJson(payload));
     case HANDLER_RV_RELEASE:

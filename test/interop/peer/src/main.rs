@@ -1,6 +1,7 @@
 // A real velo node on the other end of velomux's interop tests. One binary, several modes; the mode is the first argument.
 
 mod calls;
+mod data;
 mod handlers;
 mod lines;
 mod node;

@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use velo::discovery::{FilesystemRegistrationGuard, PeerRegistrationGuard};
 use velo::{InstanceId, PeerInfo, ShutdownPolicy, Velo};
 
+use crate::data;
 use crate::handlers::{self, Seen};
 use crate::lines::answer;
 use crate::node;
@@ -124,6 +125,10 @@ impl Peer {
                 node.graceful_shutdown(ShutdownPolicy::Timeout(limit)).await;
                 Ok(Value::Null)
             }
+            "registerData" => Ok(data::register(node, read(args)?)),
+            "getData" => data::fetch(node, read(args)?).await,
+            "describeData" => data::describe(node, read(args)?).await,
+            "refData" => node.ref_handle(read(args)?).await.map(|()| Value::Null),
             "leaveDirectory" => {
                 if let Some(mut entry) = self.entry.lock().await.take() {
                     entry.unregister().await?;
