@@ -1,8 +1,8 @@
 // Drains between a velomux node and a real velo node: what a draining node refuses, what it still serves, and what its peer hears.
 
 import { expect } from 'chai';
-import { unaryHandler, type Velo } from '../../lib/index.js';
-import { failure, until } from '../support/nodes.js';
+import { unaryHandler } from '../../lib/index.js';
+import { failure, pause, until } from '../support/nodes.js';
 import { WirePeer } from '../support/wire-peer.js';
 import { bothIdle, bytes, consume, expected, interop, rustReaches } from './kit.js';
 import { bytesOf, itemsOf } from './payload.js';
@@ -96,23 +96,20 @@ describe('interop: the Rust node drains', () => {
 describe('interop: our node drains', () => {
   const kit = interop();
 
-  // Waits for the drain gate: then `beginDrain` is a method and this cast goes.
-  const beginDrain = (node: Velo) => (node as unknown as { beginDrain(): void }).beginDrain();
-
-  it.skip('calls from Rust fail with the shutting-down text', async () => {
+  it('calls from Rust fail with the shutting-down text', async () => {
     const { node, rust } = await kit.pair();
     node.registerHandler(
       'echo',
       unaryHandler((payload) => payload),
     );
     await rust.unary(node, 'echo', { length: 1, seed: 1 });
-    beginDrain(node);
+    node.beginDrain();
     const error = await rust.unary(node, 'echo', { length: 1, seed: 1 }).catch((failed: unknown) => failed);
     expect(error).to.be.instanceOf(RustError);
     expect((error as Error).message).to.include('request rejected: peer is shutting down');
   });
 
-  it.skip('streams that are open go on to their ends, both ways; an attach from Rust is refused', async () => {
+  it('streams that are open go on to their ends, both ways; an attach from Rust is refused', async () => {
     const pair = await kit.pair();
     const { node, rust } = pair;
     const anchor = node.createAnchor(bytes);
@@ -120,7 +117,7 @@ describe('interop: our node drains', () => {
     const theirs = await rust.attach(anchor.handle);
     const back = await rust.anchor();
     const ours = await node.attachAnchor(back.handle, bytes);
-    beginDrain(node);
+    node.beginDrain();
     const error = await rust.attach(late.handle).catch((failed: unknown) => failed);
     expect((error as Error).message).to.include('peer is shutting down');
     await rust.produce(theirs, { sizes: SIZES, seed: 1 });
@@ -131,5 +128,25 @@ describe('interop: our node drains', () => {
     expect(await rust.consume(back)).to.deep.equal({ items: expected(SIZES, 2), marks: [], end: 'finalized' });
     late.cancel();
     await bothIdle(pair);
+  });
+
+  it('a call from Rust that is in its handler is answered before the close ends', async () => {
+    const { node, rust } = await kit.pair();
+    let started = () => {};
+    const inHandler = new Promise<void>((resolve) => {
+      started = resolve;
+    });
+    node.registerHandler(
+      'slow',
+      unaryHandler(async (payload) => {
+        started();
+        await pause(300);
+        return payload;
+      }),
+    );
+    const call = rust.unary(node, 'slow', { length: 6, seed: 6 });
+    await inHandler;
+    await node.close();
+    expect((await call).length).to.equal(6);
   });
 });
