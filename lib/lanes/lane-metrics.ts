@@ -32,7 +32,7 @@ export interface LaneDrops {
   unknownPeer: number;
   /** Batches of a (peer, lane) whose home is another worker. */
   wrongHome: number;
-  /** Staged batches, which this node does not pull yet. */
+  /** Staged batches that could not be pulled: too many wait, or this lane pulls none. */
   stagedBatch: number;
   /** Requests and answers that did not decode. */
   badMessage: number;

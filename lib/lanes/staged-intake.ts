@@ -57,7 +57,7 @@ interface Fetch {
 }
 
 /** A payload that came, behind what was to stand before it. */
-interface Fetched {
+export interface Fetched {
   readonly bytes: Uint8Array;
   /** Gives back its place and its share of the bytes. */
   readonly end: () => void;
@@ -110,7 +110,7 @@ export class StagedIntake {
     writeU32(head, 0, headerLength);
     head.set(buffer.subarray(headerAt, headerAt + headerLength), FRAME_HEAD_BYTES);
     this.headerBytes += headerLength;
-    const done: Promise<void> = this.fetch(fetch, head)
+    const work = this.fetch(fetch, head)
       // Its share is kept until the client has room: until then no further payload takes its memory.
       .then(
         ({ bytes, end }) =>
@@ -124,12 +124,23 @@ export class StagedIntake {
           gate.release();
         },
       )
-      .catch(this.options.fail)
       .finally(() => {
         this.headerBytes -= headerLength;
-        this.pulling.delete(done);
-        this.options.touched();
       });
+    this.track(work);
+  }
+
+  /** Pulls the payload that an envelope names, behind a copy of `head`. Rejects with what keeps it from coming. */
+  async take(envelope: RequestEnvelope, head: Uint8Array): Promise<Fetched> {
+    return await this.fetch(this.place(envelope), head);
+  }
+
+  /** Whoever closes the intake waits for `work`, and the lane ends a turn after it. What it throws ends the lane. */
+  track(work: Promise<void>): void {
+    const done: Promise<void> = work.catch(this.options.fail).finally(() => {
+      this.pulling.delete(done);
+      this.options.touched();
+    });
     this.pulling.add(done);
   }
 
