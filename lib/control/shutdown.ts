@@ -76,6 +76,8 @@ export class Shutdown {
     );
     const drained = await Promise.race([settled, this.deadline.passed.then(() => false)]);
     this.tornDown = true;
+    // A drain may wait for ever, what follows may not: the directory neither.
+    this.deadline.limit(this.teardownMs);
     const abandonedHandlers = this.handlers.stop();
     const endedHere = this.registry.nodeCloses();
     this.plane.flush();
