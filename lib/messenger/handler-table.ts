@@ -66,14 +66,19 @@ export interface HandlerTableOptions {
 
 interface Registration {
   readonly handler: MessageHandler;
+  /** Names its queue, of an unordered one with `maxConcurrent`: what replaces a handler does not wait for its runs. */
+  readonly serial: bigint;
   /** Of ordered handlers; an unordered one has a queue of that width instead. */
   readonly limiter: RunLimiter | undefined;
 }
 
+let lastSerial = 0n;
+
 function registration(handler: MessageHandler): Registration {
   const { maxConcurrent, order } = handler;
   const limited = order !== 'none' && maxConcurrent !== undefined;
-  return { handler, limiter: limited ? new RunLimiter(maxConcurrent) : undefined };
+  lastSerial += 1n;
+  return { handler, serial: lastSerial, limiter: limited ? new RunLimiter(maxConcurrent) : undefined };
 }
 
 export class HandlerTable {
@@ -178,7 +183,7 @@ export class HandlerTable {
     const context = handlerContext(name, id, request.headers, this.#options.instanceOf);
     const job = () => this.#run(registered, request, payload, context, watch, answer);
     this.#bytes += payload.length;
-    if (this.#enqueue(handler, context, payload.length, job)) return;
+    if (this.#enqueue(registered, context, payload.length, job)) return;
     this.#bytes -= payload.length;
     const full: DispatchOutcome =
       handler.order === 'none' ? { kind: 'refused', text: QUEUE_FULL_TEXT } : { kind: 'laneFull' };
@@ -186,7 +191,12 @@ export class HandlerTable {
   }
 
   /** False: the queue is full, and `job` never runs. */
-  #enqueue(handler: MessageHandler, context: HandlerContext, bytes: number, job: () => Promise<void>): boolean {
+  #enqueue(
+    { handler, serial }: Registration,
+    context: HandlerContext,
+    bytes: number,
+    job: () => Promise<void>,
+  ): boolean {
     const { order, maxConcurrent, maxQueueDepth, overflow } = handler;
     const name = context.handler;
     if (order === 'none') {
@@ -196,7 +206,7 @@ export class HandlerTable {
       }
       const { limited } = this;
       const [depth, most] = [DEFAULT_MAX_QUEUE_DEPTH, DEFAULT_MAX_QUEUE_BYTES];
-      return limited.enqueue(name, GLOBAL_LANE, bytes, job, depth, most, maxConcurrent) !== 'rejected';
+      return limited.enqueue(name, serial, bytes, job, depth, most, maxConcurrent) !== 'rejected';
     }
     const key = order === 'sender' ? context.senderWorkerId : GLOBAL_LANE;
     const rejects = maxQueueDepth !== undefined && overflow === 'reject';

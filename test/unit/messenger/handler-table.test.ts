@@ -273,6 +273,36 @@ describe('handler table', () => {
     expect([table.inFlight, table.ordered.counts.lanesCreated]).to.deep.equal([0, 0]);
   });
 
+  it('a handler that replaces one with maxConcurrent has its own limit from the first message on', async () => {
+    const started: string[] = [];
+    const ends: (() => void)[] = [];
+    const named = (name: string, maxConcurrent: number) =>
+      unaryHandler(
+        () => {
+          started.push(name);
+          return new Promise<undefined>((resolve) => ends.push(() => resolve(undefined)));
+        },
+        { maxConcurrent },
+      );
+    const send = (count: number) => {
+      for (let i = 0; i < count; i += 1) table.dispatch(request('h'), NO_BYTES, reply);
+    };
+    table.register('h', named('wide', 2));
+    send(3);
+    table.register('h', named('narrow', 1));
+    send(3);
+    expect(started).to.deep.equal(['wide', 'wide', 'narrow']);
+    for (const end of ends.splice(0)) end();
+    await settle();
+    expect(started.slice(3)).to.deep.equal(['wide', 'narrow']);
+    while (ends.length > 0) {
+      for (const end of ends.splice(0)) end();
+      await settle();
+    }
+    expect(started.slice(5)).to.deep.equal(['narrow']);
+    expect([plans.length, table.inFlight, table.limited.lanes]).to.deep.equal([6, 0, 0]);
+  });
+
   it('what waits for maxConcurrent is bounded, and refused with a text', async () => {
     table.register(
       'one',
