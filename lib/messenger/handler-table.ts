@@ -118,10 +118,12 @@ export class HandlerTable {
   /**
    * Registers an application's handler; the same name again replaces it, for messages that arrive from then on.
    *
-   * @throws VeloError `ERR_INVALID_ARGUMENT` for a name that is empty, too long, or the system's (starts with `_`).
+   * @throws VeloError `ERR_INVALID_ARGUMENT` for a name that is empty, too long, or the system's (starts with `_`), and for
+   * what is no handler.
    */
   register(name: string, handler: MessageHandler): void {
     checkName(name);
+    checkHandler(name, handler);
     if (isSystemHandler(name)) {
       throw new VeloError('ERR_INVALID_ARGUMENT', `handler name '${name}' starts with '${SYSTEM_PREFIX}'`);
     }
@@ -300,4 +302,13 @@ function checkName(name: string): void {
       `handler name of ${bytes} bytes is longer than ${MAX_HANDLER_NAME_BYTES}`,
     );
   }
+}
+
+/** A function has a `call` too, but it is no handler. */
+function checkHandler(name: string, handler: unknown): void {
+  if (typeof handler === 'object' && handler !== null && 'kind' in handler && 'order' in handler) return;
+  throw new VeloError(
+    'ERR_INVALID_ARGUMENT',
+    `what is registered as '${name}' must be made by amHandler, unaryHandler or typedUnary`,
+  );
 }

@@ -7,7 +7,7 @@ import {
   OVERFLOW_TEXT,
   QUEUE_FULL_TEXT,
 } from '../../../lib/messenger/handler-table.js';
-import { amHandler, typedUnary, unaryHandler } from '../../../lib/messenger/handlers.js';
+import { amHandler, type MessageHandler, typedUnary, unaryHandler } from '../../../lib/messenger/handlers.js';
 import { RESPONSE_ACK, RESPONSE_NONE, RESPONSE_UNARY } from '../../../lib/wire/envelope.js';
 
 const NO_BYTES = new Uint8Array(0);
@@ -102,6 +102,14 @@ describe('handler table', () => {
       amHandler(() => {}),
     );
     expect(table.names().length).to.equal(3);
+  });
+
+  it('takes no function for a handler, and nothing else that is none', () => {
+    for (const none of [() => NO_BYTES, undefined, null, {}, 'handler'])
+      expect(thrownBy(() => table.register('name', none as unknown as MessageHandler))).to.equal(
+        'ERR_INVALID_ARGUMENT',
+      );
+    expect(table.names()).to.deep.equal([]);
   });
 
   it('replaces a handler on the same name, for messages from then on', async () => {
