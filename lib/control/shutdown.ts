@@ -78,7 +78,7 @@ export class Shutdown {
     this.tornDown = true;
     // A drain may wait for ever, what follows may not: the directory neither.
     this.deadline.limit(this.teardownMs);
-    const abandonedHandlers = this.handlers.stop();
+    const abandoned = this.handlers.stop();
     const endedHere = this.registry.nodeCloses();
     this.plane.flush();
     const ends = await this.host.close(this.teardownMs);
@@ -89,6 +89,8 @@ export class Shutdown {
     this.plane.stop(closed);
     await left;
     this.deadline.clear();
+    // Without a drain, admitted requests were still on their way from the lanes. After one, only what the gate lets through was.
+    const abandonedHandlers = abandoned + (drained ? 0 : this.handlers.dropped);
     return { drained, abandonedHandlers, endedAnchors: endedHere + ends.anchors, endedSenders: ends.senders };
   }
 }

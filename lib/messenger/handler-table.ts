@@ -90,6 +90,8 @@ export class HandlerTable {
   observerFailures = 0;
   /** Requests refused because of `maxInFlight` or `maxInFlightBytes`. */
   overflows = 0;
+  /** Requests that came after the stop. */
+  dropped = 0;
   readonly #handlers = new Map<string, Registration>();
   readonly #options: HandlerTableOptions;
   readonly #maxInFlight: number;
@@ -167,7 +169,10 @@ export class HandlerTable {
    * place of the handler that is registered. Never throws for what handlers do.
    */
   dispatch(request: DispatchRequest, payload: Uint8Array, reply: ReplySink, instead?: MessageHandler): void {
-    if (this.#stopped) return;
+    if (this.#stopped) {
+      this.dropped += 1;
+      return;
+    }
     const { handler: name, id } = request;
     const registered = instead === undefined ? this.#handlers.get(name) : registration(instead);
     const watch = this.#watch(request, registered?.handler, payload.length);
