@@ -272,6 +272,20 @@ describe('a directory that does not let go of a node', () => {
     const report = await within(15_000, node.close({ timeoutMs: Number.POSITIVE_INFINITY }));
     expect(report.drained).to.equal(true);
   });
+
+  it('may close the node itself as that leaves', async () => {
+    const discovery = new Directory();
+    const again: Promise<unknown>[] = [];
+    const unregister = async () => {
+      again.push(node.close());
+    };
+    discovery.register = async () => ({ unregister, [Symbol.asyncDispose]: unregister });
+    const node: Velo = await nodes.make({ host: 'inline', discovery });
+    const closing = node.close();
+    expect((await within(15_000, closing)).drained).to.equal(true);
+    expect(again).to.have.length(1);
+    expect(again[0]).to.equal(closing);
+  });
 });
 
 describe('a node that registers whom its directory tells of', () => {
