@@ -132,8 +132,9 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
     this.metrics.messagesTaken += 1;
     const { envelope, payloadOffset, payloadLength } = request;
     const { id } = envelope;
+    // Apart from the frame, whose memory the application may write to or give away.
+    const map = frame.slice(envelope.mapOffset, envelope.mapOffset + envelope.mapLength);
     const reply = (plan: ReplyPlan): boolean => {
-      const map = frame.subarray(envelope.mapOffset, envelope.mapOffset + envelope.mapLength);
       const answer = encodeReply(plan, id, map);
       if (answer === undefined) return true;
       const peer = this.peers.worker(u64From(id.workerHi, id.workerLo));

@@ -152,8 +152,9 @@ export class ClientPlane {
     for (const sleeper of this.sleepers) sleeper.run();
   }
 
-  stop(): void {
-    for (const port of this.ports) port.close();
+  /** The node is closed: whatever still tries to send fails with `error`. */
+  stop(error: VeloError): void {
+    for (const port of this.ports) port.close(error);
     for (const sleeper of this.sleepers) sleeper.stop();
   }
 

@@ -15,7 +15,17 @@ import {
   type VeloOptions,
 } from '../../lib/index.js';
 import { generateInstanceId } from '../../lib/wire/worker-id.js';
-import { failure, nodesOfSuite, pause, range, readAll, sendRange, streamSuite, until } from '../support/nodes.js';
+import {
+  failure,
+  nodesOfSuite,
+  pause,
+  range,
+  readAll,
+  sendRange,
+  streamSuite,
+  until,
+  within,
+} from '../support/nodes.js';
 import { directoryPerTest } from '../support/socket-files.js';
 import { WirePeer } from '../support/wire-peer.js';
 import { freePort, Peer } from './socket-kit.js';
@@ -248,6 +258,33 @@ streamSuite('nodes with a directory', (host, nodes) => {
     };
     discovery.register = async () => ({ unregister: rude, [Symbol.asyncDispose]: rude });
     await (await nodes.make({ host, discovery })).close();
+  });
+});
+
+describe('a directory that does not let go of a node', () => {
+  const nodes = nodesOfSuite();
+
+  it('holds it no longer than a teardown may take, also when its drain might wait for ever', async () => {
+    const discovery = new Directory();
+    const unregister = () => new Promise<void>(() => {});
+    discovery.register = async () => ({ unregister, [Symbol.asyncDispose]: unregister });
+    const node = await nodes.make({ host: 'inline', discovery });
+    const report = await within(15_000, node.close({ timeoutMs: Number.POSITIVE_INFINITY }));
+    expect(report.drained).to.equal(true);
+  });
+
+  it('may close the node itself as that leaves', async () => {
+    const discovery = new Directory();
+    const again: Promise<unknown>[] = [];
+    const unregister = async () => {
+      again.push(node.close());
+    };
+    discovery.register = async () => ({ unregister, [Symbol.asyncDispose]: unregister });
+    const node: Velo = await nodes.make({ host: 'inline', discovery });
+    const closing = node.close();
+    expect((await within(15_000, closing)).drained).to.equal(true);
+    expect(again).to.have.length(1);
+    expect(again[0]).to.equal(closing);
   });
 });
 
