@@ -598,8 +598,11 @@ streamSuite('metrics of a node', (host, nodes) => {
     for (let before = -1; before !== sent; await pause(200)) before = sent;
     expect(sent, 'it waits').to.be.below(total);
     expect(sender.trySend(new Uint8Array(20_000))).to.equal(false);
-    const parked = await Scrape.of(registry);
-    expect(parked.value('velo_transport_send_backpressure_total', { transport: 'tcp' })).to.be.greaterThan(0);
+    const parked = await scraped(
+      registry,
+      'a batch waits for admission',
+      (scrape) => scrape.value('velo_transport_send_backpressure_total', { transport: 'tcp' }) > 0,
+    );
     expect(parked.value('velo_streaming_slot_credit_exhausted_total'), 'not for credit').to.equal(0);
     peer.resumeReading();
     await sending;
