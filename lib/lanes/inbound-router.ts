@@ -96,7 +96,7 @@ export class InboundRouter {
     payloadLength: number,
     source: FrameSource,
   ): void {
-    if (type === FRAME_MESSAGE && !this.gate.admits(buffer, headerAt, headerLength, source)) return;
+    if (type === FRAME_MESSAGE && !this.gate.admits(buffer, headerAt, headerLength, payloadLength, source)) return;
     const message = this.classifier.classify(type, buffer, headerAt, headerLength, payloadAt, payloadLength);
     if (message === undefined) {
       this.drops.badMessage += 1;

@@ -96,8 +96,7 @@ export class LaneMetrics {
     this.publish();
     const { values } = this.cells;
     const { tcp, uds } = this.sockets;
-    const received = tcp.framesReceived[FRAME_MESSAGE]! + uds.framesReceived[FRAME_MESSAGE]!;
-    values[MESSAGES_ENDED] = received - this.messagesToClients;
+    values[MESSAGES_ENDED] = messagesAccepted(tcp) + messagesAccepted(uds) - this.messagesToClients;
     values[MESSAGES_UNDECODED] = this.messagesUndecoded;
     this.cells.publish(MESSAGES_ENDED, MESSAGES_UNDECODED + 1);
     this.rendezvousSeen = this.rendezvous.total;
@@ -127,7 +126,9 @@ export class LaneMetrics {
         writeArray(values, at.framesWritten, sockets.framesWritten);
         writeArray(values, at.bytesSent, sockets.bytesSent);
         writeArray(values, at.framesReceived, sockets.framesReceived);
+        values[at.framesReceived + FRAME_MESSAGE] = messagesAccepted(sockets);
         writeArray(values, at.bytesReceived, sockets.bytesReceived);
+        values[at.bytesReceived + FRAME_MESSAGE]! -= sockets.drainRejectedBytes;
         values[at.sendBackpressure] = sockets.sendBackpressure;
         values[at.sendErrors] = sockets.sendErrors;
         values[at.decodeErrors] = sockets.decodeErrors;
@@ -252,6 +253,11 @@ export class LaneMetrics {
     now[cell++] = tcp.writeBackDropped + uds.writeBackDropped;
     now[cell++] = tcp.drainRejected + uds.drainRejected;
   }
+}
+
+/** Messages that this node did not refuse because it drains. */
+function messagesAccepted(sockets: ConnectionMetrics): number {
+  return sockets.framesReceived[FRAME_MESSAGE]! - sockets.drainRejected;
 }
 
 /** Whatever happens to a connection moves one of these, and bytes move with their frames. */

@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { expect } from 'chai';
 import {
+  DataHandle,
   type Discovery,
   type DiscoveryChanges,
   FileDiscovery,
@@ -108,6 +109,38 @@ streamSuite('nodes with a directory', (host, nodes) => {
     await Promise.all([a.close(), c.close()]);
     expect(await look.peers()).to.deep.equal([]);
     expect(files.names()).to.deep.equal(['peers.json']);
+  });
+
+  it('the owner of data, and a peer that is asked for its handlers, are found as well', async () => {
+    const discovery = new Directory();
+    const owner = await nodes.make({ host, discovery });
+    serveEcho(owner);
+    const handle = owner.registerData(BYTES);
+    const askers = await Promise.all(range(0, 7).map(() => nodes.make({ host, discovery })));
+    const [get, metadata, ref, list, fresh, wait, release] = askers as [Velo, Velo, Velo, Velo, Velo, Velo, Velo];
+    const lease = await get.get(handle);
+    expect(lease.bytes).to.deep.equal(BYTES);
+    await lease.detach();
+    expect((await metadata.metadata(handle)).totalLength).to.equal(BYTES.length);
+    await ref.refHandle(handle);
+    expect(await list.availableHandlers(owner.workerId)).to.include('echo');
+    expect(await fresh.refreshHandlers(owner.instanceId)).to.include('echo');
+    await wait.waitForHandler(owner.workerId, 'echo');
+    await release.releaseData(handle);
+    expect(discovery.asked).to.have.length(7);
+  });
+
+  it('a lookup of those takes no longer than its call, either', async () => {
+    const discovery = new Directory();
+    discovery.gate = new Promise(() => {});
+    const node = await nodes.make({ host, discovery });
+    const handle = new DataHandle(5n, 1n);
+    await failure('ERR_TIMEOUT', node.get(handle, { timeoutMs: 20 }));
+    await failure('ERR_TIMEOUT', node.metadata(handle, { timeoutMs: 20 }));
+    await failure('ERR_TIMEOUT', node.releaseData(handle, { timeoutMs: 20 }));
+    await failure('ERR_TIMEOUT', node.availableHandlers(5n, { timeoutMs: 20 }));
+    await failure('ERR_TIMEOUT', node.waitForHandler(5n, 'echo', { timeoutMs: 20 }));
+    await failure('ERR_ABORTED', node.get(handle, { signal: AbortSignal.timeout(20) }));
   });
 
   it('a target that nobody knows, or the directory calls by another name, is ERR_UNKNOWN_PEER', async () => {
