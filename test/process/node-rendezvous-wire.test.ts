@@ -531,12 +531,4 @@ streamSuite('a node that pulls, from a foreign node', (host, nodes) => {
     await peer.refuse(seen('_rv_acquire')[0]!);
     expect((await answer).text).to.equal(`${PREFIX}request rejected: peer is shutting down`);
   });
-
-  it('a staged batch stays dropped and counted', async () => {
-    await start();
-    own(pattern(10), 4);
-    await peer.fire('_stream_batch', '', { _rv: new DataHandle(peer.workerId, 1n).toText() });
-    await until('it was dropped', () => node.stats().droppedStagedBatch === 1);
-    expect(rendezvous()).to.deep.equal([]);
-  });
 });
