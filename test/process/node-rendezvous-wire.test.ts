@@ -133,8 +133,12 @@ streamSuite('a node that stages, read by a foreign node', (host, nodes) => {
     await stranger.fire('_rv_release', leaseOn(handle, 1));
     void stranger.call('_rv_acquire', utf8.encode(reference(handle)));
     await until('it was dropped', () => node.stats().droppedReplyToNobody === 1);
+    await stranger.fire('_rv_acquire', reference(handle));
+    await stranger.fire('_rv_ref', reference(handle));
+    await until('all three were dropped', () => node.stats().droppedUnknownPeer === 3);
     await pause(LATER_MS);
     expect(node.stats().rendezvousReapedLeases).to.equal(0);
+    expect((await node.metadata(handle)).refcount).to.equal(1);
     await stranger.close();
   });
 
