@@ -426,6 +426,19 @@ streamSuite('a node that pulls, from a foreign node', (host, nodes) => {
     expect((await staged(2)).text).to.equal('took 10');
   });
 
+  it('a payload that no memory holds has a code, and its lease is given back', async () => {
+    await start();
+    const total_len = 2 ** 47;
+    const chunk_size = 2 ** 32 - 1;
+    own(pattern(1), 1, {
+      acquire: () => ready({ total_len, chunk_size, chunk_count: Math.ceil(total_len / chunk_size) }),
+    });
+    const handle = new DataHandle(peer.workerId, 5n);
+    await failure('ERR_LIMIT', node.get(handle, { maxBytes: Number.MAX_SAFE_INTEGER }));
+    await until('the lease came back', () => seen('_rv_detach').length === 1);
+    expect(text(seen('_rv_detach')[0]!.payload)).to.equal(leaseOn(handle, 31));
+  });
+
   it('a payload above the limit is refused by its announcement alone, naming both sizes, and released', async () => {
     await start({ stagedPayloadMax: 1_000 });
     own(pattern(1_000), CHUNK);
