@@ -426,6 +426,12 @@ streamSuite('a node that pulls, from a foreign node', (host, nodes) => {
     expect((await staged(2)).text).to.equal('took 10');
   });
 
+  it('the longest call timeout leaves a pull its time', async () => {
+    await start({ callTimeoutMs: 2 ** 31 - 1 });
+    own(pattern(10), 4, { pull: (_, chunk) => pause(LATER_MS).then(() => chunk) });
+    expect((await staged(1)).text).to.equal('took 10');
+  });
+
   it('a payload that no memory holds has a code, and its lease is given back', async () => {
     await start();
     const total_len = 2 ** 47;
