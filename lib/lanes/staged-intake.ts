@@ -81,11 +81,6 @@ export class StagedIntake {
     this.bytes = new FifoBudget(pullBytesMax, 'pullBytesMax', maxPulls);
   }
 
-  /** Staged requests between their arrival and their hand-over: work in flight, for a drain. */
-  get pending(): number {
-    return this.places.used + this.places.waiting;
-  }
-
   /** A request with an `_rv` header came for `link`. The buffer is lent. */
   accept(
     envelope: RequestEnvelope,
