@@ -242,7 +242,7 @@ streamSuite('large payloads between nodes', (host, nodes) => {
     await second.producer.sync(second.consumer.instanceId, 'take');
     const refused = range(0, 4).map(() => second.producer.sync(second.consumer.instanceId, 'take', pattern(32 * MIB)));
     const ends = Promise.allSettled(refused);
-    await until('it pulls', () => second.producer.stats().rendezvousSlots === 4);
+    await until('it pulls', () => second.producer.stats().rendezvousSlots > 0);
     await second.consumer.close({ timeoutMs: 0 });
     expect((await ends).some(({ status }) => status === 'rejected')).to.equal(true);
     // A lease that was granted to the closing node, and that it never heard of, lapses.
