@@ -84,7 +84,7 @@ export class Shutdown {
     for (const end of this.waiters) end(closed);
     this.plane.endAll(closed);
     this.registry.leaveAll();
-    this.plane.stop();
+    this.plane.stop(closed);
     await left;
     this.deadline.clear();
     return { drained, abandonedHandlers, endedAnchors: endedHere + ends.anchors, endedSenders: ends.senders };

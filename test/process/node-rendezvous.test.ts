@@ -332,6 +332,15 @@ streamSuite('data by handle', (host, nodes) => {
     expect(() => consumer.registerData(pattern(1))).to.throw();
   });
 
+  it('a lease that outlives its node ends with the code of a closed node', async () => {
+    const { consumer, producer } = await nodes.pair(host);
+    const lease = await consumer.get(producer.registerData(pattern(10)));
+    const other = await consumer.get(producer.registerData(pattern(10)));
+    await consumer.close();
+    await failure('ERR_CLOSED', lease.release());
+    await failure('ERR_CLOSED', other.detach());
+  });
+
   it('a lease that is not used lapses, and its release still counts', async () => {
     const { consumer, producer } = await nodes.pair(host, {}, { leaseTtlMs: 40 });
     const handle = producer.registerData(pattern(10));
