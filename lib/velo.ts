@@ -451,8 +451,8 @@ class NodeParts {
       peerInfo,
       options.requestBytes,
     );
-    const { calls, messenger, peers, staging } = this;
-    this.data = new DataClient(peerInfo, staging, peers, messenger, calls, options.stagedPayloadMax);
+    const { calls, messenger, staging } = this;
+    this.data = new DataClient(peerInfo, staging, messenger, calls, options.stagedPayloadMax);
     const terms = {
       initialCredit: options.mux.initialCredit,
       slotByteBudget: options.mux.slotByteBudget,

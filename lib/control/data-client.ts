@@ -20,7 +20,7 @@ import type { PeerInfo } from '../wire/peer-info.js';
 import { dataLease, dataMetadata, decodeDataReady } from '../wire/rendezvous-messages.js';
 import type { CallOptions, Calls } from './calls.js';
 import type { Messenger } from './messenger.js';
-import type { Peer, PeerBook } from './peer-book.js';
+import type { Peer } from './peer-book.js';
 import type { Staging } from './staging.js';
 
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
@@ -88,7 +88,6 @@ export class DataClient {
   constructor(
     info: PeerInfo,
     private readonly staging: Staging,
-    private readonly peers: PeerBook,
     private readonly messenger: Messenger,
     private readonly calls: Calls,
     private readonly stagedPayloadMax: number,
@@ -111,10 +110,9 @@ export class DataClient {
         new VeloError('ERR_INVALID_ARGUMENT', `maxBytes = ${maxBytes}: expected a number of bytes`),
       );
     return this.observed('get', async () => {
-      const peer = this.ownerOf(handle);
       const limit = new GiveUp(handle, options);
       try {
-        await limit.race(this.messenger.introduce(peer));
+        const peer = await limit.race(this.ownerOf(handle, HANDLER_RV_ACQUIRE, options));
         const { bytes, leaseId } = await pull(this.rpc(peer), {
           handle,
           maxBytes,
@@ -133,7 +131,7 @@ export class DataClient {
 
   metadata(handle: DataHandle, options: CallOptions = {}): Promise<DataInfo> {
     return this.observed('metadata', async () => {
-      const answer = await this.ask(this.ownerOf(handle), HANDLER_RV_METADATA, handle, options);
+      const { answer } = await this.ask(HANDLER_RV_METADATA, handle, options);
       const { totalLength, refcount, pinned } = dataMetadata.decodeJson(answer);
       return { totalLength: Number(totalLength), refcount, pinned };
     });
@@ -141,17 +139,16 @@ export class DataClient {
 
   ref(handle: DataHandle, options: CallOptions = {}): Promise<void> {
     return this.observed('ref', async () => {
-      await this.ask(this.ownerOf(handle), HANDLER_RV_REF, handle, options);
+      await this.ask(HANDLER_RV_REF, handle, options);
     });
   }
 
   /** Gives up one reference without fetching the data. */
   async release(handle: DataHandle, options: CallOptions = {}): Promise<void> {
-    const peer = this.ownerOf(handle);
-    const granted = await this.ask(peer, HANDLER_RV_ACQUIRE, handle, options).catch((error: unknown) => {
+    const { peer, answer } = await this.ask(HANDLER_RV_ACQUIRE, handle, options).catch((error: unknown) => {
       throw unknownData(error);
     });
-    const { leaseId } = decodeDataReady(granted);
+    const { leaseId } = decodeDataReady(answer);
     await this.endLease(peer, HANDLER_RV_RELEASE, handle, leaseId);
   }
 
@@ -160,17 +157,24 @@ export class DataClient {
     return this.observed(operation, () => this.calls.fire(peer, handler, dataLease.encodeJson({ handle, leaseId })));
   }
 
-  private async ask(peer: Peer, handler: string, handle: DataHandle, options: CallOptions): Promise<Uint8Array> {
-    const left = peer.knowsUs
-      ? options
-      : await this.calls.prepare(peer.info.instanceId, handler, options, () => this.messenger.introduce(peer));
-    return await this.calls.call(peer, handler, RESPONSE_UNARY, encodeReference(handle), left);
+  private async ask(
+    handler: string,
+    handle: DataHandle,
+    options: CallOptions,
+  ): Promise<{ peer: Peer; answer: Uint8Array }> {
+    let peer!: Peer;
+    const left = await this.calls.prepare(String(handle.worker), handler, options, async (signal) => {
+      peer = await this.ownerOf(handle, handler, { ...options, signal });
+    });
+    const answer = await this.calls.call(peer, handler, RESPONSE_UNARY, encodeReference(handle), left);
+    return { peer, answer };
   }
 
-  private ownerOf(handle: DataHandle): Peer {
-    const { self } = this;
-    const peer = handle.worker === self.info.workerId ? self : this.peers.worker(handle.worker);
-    if (peer === undefined) throw new VeloError('ERR_UNKNOWN_PEER', `worker ${handle.worker} is not registered`);
+  /** The owner, once it is found and knows us. Its node may be this one. */
+  private async ownerOf({ worker }: DataHandle, handler: string, options: CallOptions): Promise<Peer> {
+    if (worker === this.self.info.workerId) return this.self;
+    const peer = await this.messenger.locate(worker, handler, options);
+    await this.messenger.introduce(peer);
     return peer;
   }
 

@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { expect } from 'chai';
 import {
+  DataHandle,
   type Discovery,
   type DiscoveryChanges,
   FileDiscovery,
@@ -98,6 +99,25 @@ streamSuite('nodes with a directory', (host, nodes) => {
     await Promise.all([a.close(), c.close()]);
     expect(await look.peers()).to.deep.equal([]);
     expect(files.names()).to.deep.equal(['peers.json']);
+  });
+
+  it('data is asked of an owner that only the directory knows', async () => {
+    const discovery = new Directory();
+    const [owner, ...readers] = await Promise.all(range(0, 5).map(() => nodes.make({ host, discovery })));
+    const handle = owner!.registerData(BYTES);
+    const [get, metadata, ref, release] = readers as [Velo, Velo, Velo, Velo];
+    expect((await get.get(handle)).bytes).to.deep.equal(BYTES);
+    await ref.refHandle(handle);
+    expect((await metadata.metadata(handle)).refcount).to.equal(2);
+    await release.releaseData(handle);
+    // Nobody is told when a release arrives.
+    while ((await owner!.metadata(handle)).refcount > 1) await pause(2);
+    const gone = new DataHandle(5n, 1n);
+    await failure('ERR_UNKNOWN_PEER', get.get(gone));
+    discovery.gate = new Promise(() => {});
+    await failure('ERR_TIMEOUT', get.get(gone, { timeoutMs: 20 }));
+    await failure('ERR_TIMEOUT', get.metadata(gone, { timeoutMs: 20 }));
+    await failure('ERR_ABORTED', get.refHandle(gone, { signal: AbortSignal.timeout(20) }));
   });
 
   it('a target that nobody knows, or the directory calls by another name, is ERR_UNKNOWN_PEER', async () => {
