@@ -120,7 +120,7 @@ export class DataClient {
           limitName: options.maxBytes === undefined ? 'stagedPayloadMax' : 'maxBytes',
           refuse: 'detach',
           giveUp: limit.promise,
-          room: (length) => new Uint8Array(length),
+          room: memoryFor,
         });
         this.metrics.bytes.get += bytes.length;
         return new DataLease(handle, bytes, (handler) => this.endLease(peer, handler, handle, leaseId));
@@ -244,6 +244,14 @@ class GiveUp {
 
 function aborted(handle: DataHandle, signal: AbortSignal): VeloError {
   return new VeloError('ERR_ABORTED', `get of ${handle} was aborted`, { cause: signal.reason });
+}
+
+function memoryFor(length: number): Uint8Array {
+  try {
+    return new Uint8Array(length);
+  } catch (cause) {
+    throw new VeloError('ERR_LIMIT', `no memory for a payload of ${length} bytes`, { cause });
+  }
 }
 
 /** The owner's text becomes a code: it has none of its own on the wire. */

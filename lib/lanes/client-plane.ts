@@ -396,7 +396,7 @@ export class ClientPlane {
     const port = this.ports[lane]!;
     // What the lane had published is whole, and came before its death.
     while (port.drain());
-    port.close();
+    port.close(error);
     this.sleepers[lane]!.stop();
     for (let row = 0; row < this.senderEnds.length; row++) {
       if (this.senderPorts[row] === lane) this.endSenderRow(row, error);

@@ -195,7 +195,7 @@ export class ClientPort {
       return this.drainTurn();
     } catch (error) {
       const fatal = VeloError.is(error) ? error : new VeloError('ERR_INTERNAL', String(error), { cause: error });
-      this.close();
+      this.close(new VeloError('ERR_LANE_DIED', 'the lane of this conduit is gone', { cause: fatal }));
       this.events.broken(fatal);
       return false;
     } finally {

@@ -238,9 +238,10 @@ export class InboundRouter {
     buffer: Uint8Array,
   ): void {
     const { id, mapOffset, mapLength, responseType } = envelope;
-    // A lease that nobody can be told of would only be reaped.
-    if (responseType !== RESPONSE_NONE && this.peerOf(id.workerHi, id.workerLo) === undefined) {
-      this.drops.replyToNobody += 1;
+    // Leases go to peers that can be told of them, so a stranger has none to end, and takes none, nor a reference, by a message.
+    if (this.peerOf(id.workerHi, id.workerLo) === undefined) {
+      if (responseType === RESPONSE_NONE) this.drops.unknownPeer += 1;
+      else this.drops.replyToNobody += 1;
       return;
     }
     const plan = rendezvous.answer(envelope, buffer.subarray(payloadOffset, payloadOffset + payloadLength));

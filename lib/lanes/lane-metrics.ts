@@ -28,7 +28,7 @@ export type { TransportKey };
 
 /** What lanes drop before any protocol machine sees it. */
 export interface LaneDrops {
-  /** Batches of a peer that nobody registered. */
+  /** Batches of a peer that nobody registered, and its messages to what this node stages. */
   unknownPeer: number;
   /** Batches of a (peer, lane) whose home is another worker. */
   wrongHome: number;

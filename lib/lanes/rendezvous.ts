@@ -50,11 +50,6 @@ export class LaneRendezvous {
     this.batches = new StagedBatches(this.intake);
   }
 
-  /** Staged requests of peers that came and were not handed to a client yet: a drain waits for them. */
-  get pending(): number {
-    return this.intake.pending;
-  }
-
   // ---- what the client hands over and asks
 
   stage(link: ClientLink, id: number, bytes: Uint8Array, kind: DataKind): void {

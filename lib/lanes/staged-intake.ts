@@ -25,6 +25,8 @@ export const MAX_WAITING_PULLS = 1_024;
 export const MAX_WAITING_PULL_BYTES = 16 * 1024 * 1024;
 /** A pull that makes its way by small steps still ends: after so many call timeouts. */
 const PULL_TIMEOUTS = 4;
+/** A timer takes no more. */
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
 export interface StagedIntakeOptions {
   /** A larger payload is refused before memory is taken for it. */
@@ -77,11 +79,6 @@ export class StagedIntake {
     const { maxPulls, pullBytesMax } = options;
     this.places = new FifoBudget(maxPulls, 'maxPulls', MAX_WAITING_PULLS);
     this.bytes = new FifoBudget(pullBytesMax, 'pullBytesMax', maxPulls);
-  }
-
-  /** Staged requests between their arrival and their hand-over: work in flight, for a drain. */
-  get pending(): number {
-    return this.places.used + this.places.waiting;
   }
 
   /** A request with an `_rv` header came for `link`. The buffer is lent. */
@@ -169,7 +166,7 @@ export class StagedIntake {
       await place.granted;
       started = now();
       const giveUp = new Promise<never>((_, reject) => {
-        const ms = PULL_TIMEOUTS * callTimeoutMs;
+        const ms = Math.min(PULL_TIMEOUTS * callTimeoutMs, MAX_TIMEOUT_MS);
         timer = setTimeout(() => reject(new VeloError('ERR_TIMEOUT', `the payload did not come in ${ms} ms`)), ms);
       });
       giveUp.catch(() => {});

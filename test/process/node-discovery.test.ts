@@ -143,6 +143,25 @@ streamSuite('nodes with a directory', (host, nodes) => {
     await failure('ERR_ABORTED', node.get(handle, { signal: AbortSignal.timeout(20) }));
   });
 
+  it('data is asked of an owner that only the directory knows', async () => {
+    const discovery = new Directory();
+    const [owner, ...readers] = await Promise.all(range(0, 5).map(() => nodes.make({ host, discovery })));
+    const handle = owner!.registerData(BYTES);
+    const [get, metadata, ref, release] = readers as [Velo, Velo, Velo, Velo];
+    expect((await get.get(handle)).bytes).to.deep.equal(BYTES);
+    await ref.refHandle(handle);
+    expect((await metadata.metadata(handle)).refcount).to.equal(2);
+    await release.releaseData(handle);
+    // Nobody is told when a release arrives.
+    while ((await owner!.metadata(handle)).refcount > 1) await pause(2);
+    const gone = new DataHandle(5n, 1n);
+    await failure('ERR_UNKNOWN_PEER', get.get(gone));
+    discovery.gate = new Promise(() => {});
+    await failure('ERR_TIMEOUT', get.get(gone, { timeoutMs: 20 }));
+    await failure('ERR_TIMEOUT', get.metadata(gone, { timeoutMs: 20 }));
+    await failure('ERR_ABORTED', get.refHandle(gone, { signal: AbortSignal.timeout(20) }));
+  });
+
   it('a target that nobody knows, or the directory calls by another name, is ERR_UNKNOWN_PEER', async () => {
     const discovery = new Directory();
     const node = await nodes.make({ host, discovery });
