@@ -7,6 +7,7 @@ import { VeloError } from './errors.js';
 import type { LaneHostKind } from './lanes/host.js';
 import { socketPathFault } from './lanes/socket-file.js';
 import { DEFAULT_MAX_IN_FLIGHT_BYTES } from './messenger/handler-table.js';
+import { MAX_HEARTBEAT_MS, MIN_HEARTBEAT_MS } from './mux/heartbeats.js';
 import { type FlushPolicyOption, type MuxConfig, type MuxOptions, resolveMuxConfig } from './mux/mux-config.js';
 import { checkPlaneSizes, DEFAULT_RING_BYTES, MAX_ROWS } from './plane/conduit.js';
 import { MAX_LANES } from './wire/names.js';
@@ -36,7 +37,10 @@ export interface VeloOptions {
   flushPolicy?: FlushPolicyOption | undefined;
   /** Windows, budgets and times of the mux. */
   mux?: Omit<MuxOptions, 'flushPolicy'> | undefined;
-  /** Advertised to senders, in milliseconds. Default 5,000. */
+  /**
+   * How often senders prove that they live, in milliseconds, 10 at the least. A stream ends as dropped when its sender was silent for
+   * three to four times as long. Default 5,000.
+   */
   heartbeatIntervalMs?: number | undefined;
   /** How long a call waits for its answer, in milliseconds. Default 30,000. */
   callTimeoutMs?: number | undefined;
@@ -275,7 +279,7 @@ function lookAgain(given: number | undefined): number {
 
 /** A heartbeat interval, of a node or of one anchor. */
 export function heartbeatInterval(given: number | undefined, fallback: number): number {
-  return integer('heartbeatIntervalMs', given, fallback, 1, MAX_TIME_MS);
+  return integer('heartbeatIntervalMs', given, fallback, MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS);
 }
 
 /** Rows to lay out for a number of streams. */

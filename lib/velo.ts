@@ -43,7 +43,7 @@ import { generateInstanceId, workerIdOf } from './wire/worker-id.js';
 export interface AnchorOptions<T> {
   /** How items become bytes. Default: MessagePack of any value. Both ends must agree. */
   codec?: ItemCodec<T> | undefined;
-  /** Advertised to the sender, in milliseconds. Default: the node's. */
+  /** How often the sender proves that it lives, in milliseconds, 10 at the least. Default: the node's. */
   heartbeatIntervalMs?: number | undefined;
 }
 
@@ -331,6 +331,7 @@ export class Velo implements AsyncDisposable, Measured {
     return {
       ...totals,
       spoofSuspected: totals.spoofSuspected + gate.moves,
+      watchdogFirings: totals.watchdogFirings + registry.neverOpened,
       droppedReplyToNobody: totals.droppedReplyToNobody + messenger.repliesToNobody,
       recordsSent: {
         data: totals.recordsSentData,
@@ -500,6 +501,7 @@ class NodeParts {
       pendingResponses: () => calls.pending,
       responseSlotsExhausted: () => calls.slotsExhausted,
       activeAnchors: () => registry.active,
+      bindsNeverOpened: () => registry.neverOpened,
     };
   }
 

@@ -243,6 +243,15 @@ export class AnchorEntry {
     return false;
   }
 
+  /** The sender that was let in did not open its slot: the stream ends as dropped. False: it has, or is gone. */
+  neverOpened(feed: Feed): boolean {
+    const { cancelHandle } = this;
+    if (this.feed !== feed || !feed.unbind()) return false;
+    this.remove();
+    if (cancelHandle !== undefined) this.notify(cancelHandle, 'cancel');
+    return true;
+  }
+
   /** Leaves the registry; what was not read can still be read. */
   leave(): void {
     this.remove();

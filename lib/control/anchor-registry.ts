@@ -2,6 +2,7 @@
 // an anchor by message is answered here.
 
 import { randomBytes } from 'node:crypto';
+import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
 import type { ClientPlane } from '../lanes/client-plane.js';
 import { chooseLane } from '../mux/lane-choice.js';
@@ -28,6 +29,7 @@ import {
   MESSENGER_MUX_KEY,
 } from '../wire/names.js';
 import { AnchorEntry, type LocalAttachment } from './anchor-entry.js';
+import { BindWatch } from './bind-watch.js';
 import type { Calls } from './calls.js';
 import { Feed } from './feed.js';
 import type { Messenger } from './messenger.js';
@@ -50,6 +52,9 @@ export class AnchorRegistry {
   private readonly anchors = new Map<bigint, AnchorEntry>();
   /** Attaches that were accepted, by transport key. Only this node's own keys: a peer cannot add one. */
   readonly attaches: Record<string, number> = { [MESSENGER_MUX_KEY]: 0 };
+  /** Streams that ended because the sender that was let in never opened its slot. */
+  neverOpened = 0;
+  private readonly binds = new BindWatch(() => performance.now());
   /** Live slots and unclaimed binds by (peer, chosen lane). */
   private readonly loads = new Map<bigint, Uint32Array>();
 
@@ -159,6 +164,7 @@ export class AnchorRegistry {
       () => entry.onReadable(),
       () => {
         loads[lane]! -= 1;
+        tick.stop();
       },
     );
     loads[lane]! += 1;
@@ -174,7 +180,12 @@ export class AnchorRegistry {
       u64Low(session),
       initialCredit,
       slotByteBudget,
+      entry.heartbeatIntervalMs,
     );
+    const expire = () => {
+      if (entry.neverOpened(feed)) this.neverOpened += 1;
+    };
+    const tick = this.binds.watch({ isClaimed: () => feed.claimed, expire }, entry.heartbeatIntervalMs);
     return feed;
   }
 
@@ -221,6 +232,7 @@ export class AnchorRegistry {
 
   /** The lanes are gone: no anchor is left to attach to. */
   leaveAll(): void {
+    this.binds.stop();
     for (const entry of [...this.anchors.values()]) entry.leave();
   }
 }

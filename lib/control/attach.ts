@@ -3,6 +3,7 @@
 
 import { VeloError } from '../errors.js';
 import type { ClientPlane } from '../lanes/client-plane.js';
+import { heartbeatPace } from '../mux/heartbeats.js';
 import { ridingLane } from '../mux/lane-choice.js';
 import { DEFAULT_SLOT_BYTE_BUDGET } from '../mux/mux-config.js';
 import { ENDING_DROPPED } from '../plane/rows.js';
@@ -119,6 +120,7 @@ export class Attacher {
       sessionLo: u64Low(session),
       credit: terms.initialCredit,
       byteBudget: terms.slotByteBudget === 0 ? DEFAULT_SLOT_BYTE_BUDGET : terms.slotByteBudget,
+      heartbeatMs: heartbeatPace(terms.heartbeatIntervalMs),
     });
   }
 }

@@ -67,7 +67,12 @@ export class Feed implements ReceiverEnd {
     if (!this.closed) this.plane.requestStop(this.row.row);
   }
 
-  /** The node goes down: nobody may claim the slot any more. True when nobody had, and with that the stream is over. */
+  /** A lane has the slot, or had it. */
+  get claimed(): boolean {
+    return this.closed || this.plane.rows.receivers.claimedBy(this.row.row) >= 0;
+  }
+
+  /** Nobody may claim the slot any more. True when nobody had, and with that the stream is over. */
   unbind(): boolean {
     if (this.withdrawn || this.closed || !this.plane.releaseUnclaimed(this.row.row)) return false;
     this.retired();

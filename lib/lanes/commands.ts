@@ -108,6 +108,8 @@ export interface OpenCommand {
   credit: number;
   /** Bytes that may stand withheld before the inlet is paused (B). */
   byteBudget: number;
+  /** How often the slot beats, in milliseconds. */
+  heartbeatMs: number;
 }
 
 const OPEN_FIELDS = [
@@ -120,6 +122,7 @@ const OPEN_FIELDS = [
   'sessionLo',
   'credit',
   'byteBudget',
+  'heartbeatMs',
 ] as const;
 
 export function encodeOpen(command: OpenCommand): Uint8Array {

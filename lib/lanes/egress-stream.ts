@@ -3,6 +3,7 @@
 
 import type { ClosedReason, Retirement, SlotOwner } from '../mux/batcher-types.js';
 import type { EgressSlot } from '../mux/egress-slot.js';
+import type { Beat, BeatSource } from '../mux/heartbeats.js';
 import type { PeerBatcher } from '../mux/peer-batcher.js';
 import {
   ENDING_NONE,
@@ -10,13 +11,14 @@ import {
   SENDER_CLOSED,
   SENDER_OPEN_FAILED,
   SENDER_OPENED,
+  SENDER_OVER,
   SENDER_RETIRED,
   SENDER_SENT,
   SENDER_STOPPED,
 } from '../plane/rows.js';
 import type { ClientLink } from './client-link.js';
 
-export class EgressStream implements SlotOwner {
+export class EgressStream implements SlotOwner, BeatSource {
   /** Data records taken out of the ring, modulo 2^32. */
   accepted = 0;
   /** How the stream ends, once its sender said so, and after how many records. */
@@ -29,6 +31,7 @@ export class EgressStream implements SlotOwner {
   /** Pulled records after which the word is written unasked: half the inlet, so that a sender rarely sees it full. */
   readonly publishStep: number;
   slot!: EgressSlot;
+  beat: Beat | undefined;
 
   constructor(
     private readonly link: ClientLink,
@@ -45,6 +48,7 @@ export class EgressStream implements SlotOwner {
   }
 
   closed(_slot: EgressSlot, reason: ClosedReason): void {
+    this.beat?.stop();
     if (reason === 'terminal' || reason === 'abandoned') return;
     this.flag(SENDER_CLOSED);
   }
@@ -64,6 +68,12 @@ export class EgressStream implements SlotOwner {
 
   pulledChanged(slot: EgressSlot): void {
     if (this.link.publishPulled(this)) slot.notifyPull = false;
+  }
+
+  /** A sender that was told to cancel, by message perhaps, has nobody left to beat for. */
+  heartbeat(): void {
+    if ((this.link.rows.senders.flags(this.row) & SENDER_OVER) === 0) this.batcher.heartbeat(this.slot);
+    else this.beat?.stop();
   }
 
   private flag(flags: number): void {

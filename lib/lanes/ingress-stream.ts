@@ -5,6 +5,7 @@ import { ByteQueue } from '../mux/byte-queue.js';
 import type { IngressSlot } from '../mux/ingress-slot.js';
 import type { IngressTable } from '../mux/ingress-table.js';
 import { DELIVERED, type DeliverOutcome, FULL, GONE, type Receiver } from '../mux/ingress-types.js';
+import type { SlotWatch } from '../mux/watchdog.js';
 import { type ClaimedBind, RECEIVER_CANCEL, RECEIVER_STOP } from '../plane/rows.js';
 import type { ClientLink } from './client-link.js';
 import { EV_DATA, EV_RETIRED, receiverTag } from './commands.js';
@@ -16,7 +17,10 @@ export class IngressStream implements Receiver {
   readonly byteBudget: number;
   readonly row: number;
   readonly tag: number;
+  /** How often its sender beats at the least. */
+  readonly heartbeatMs: number;
   slot: IngressSlot | undefined;
+  private watch: SlotWatch | undefined;
   private readonly waiting = new ByteQueue();
   private closing = false;
   private gone = false;
@@ -31,11 +35,14 @@ export class IngressStream implements Receiver {
     bind: ClaimedBind,
     readonly sessionHi: number,
     readonly sessionLo: number,
+    /** Counts the windows of the slot from now on. */
+    private readonly watchSlot: (stream: IngressStream, slot: IngressSlot) => SlotWatch,
   ) {
     this.row = bind.row;
     this.tag = receiverTag(bind.row, bind.generation);
     this.limit = bind.credit;
     this.byteBudget = bind.byteBudget;
+    this.heartbeatMs = bind.heartbeatMs;
   }
 
   get earlyCancel(): boolean {
@@ -48,6 +55,7 @@ export class IngressStream implements Receiver {
 
   opened(slot: IngressSlot): void {
     this.slot = slot;
+    this.watch = this.watchSlot(this, slot);
   }
 
   deliver(source: Uint8Array, offset: number, length: number, _terminal: boolean): DeliverOutcome {
@@ -64,6 +72,7 @@ export class IngressStream implements Receiver {
   }
 
   slotClosed(): void {
+    this.watch?.stop();
     this.closing = true;
     if (!this.flush()) this.link.backlog(this);
   }

@@ -252,6 +252,7 @@ export class LaneMetrics {
     now[cell++] = rendezvous.badLeases;
     now[cell++] = tcp.writeBackDropped + uds.writeBackDropped;
     now[cell++] = tcp.drainRejected + uds.drainRejected;
+    now[cell++] = mux.watchdogFirings;
   }
 }
 

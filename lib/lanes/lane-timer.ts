@@ -1,4 +1,4 @@
-// The one timer of a lane. Deadlines change with every turn; arming a timer for each would cost more than the turn. So a
+// The one timer of a lane, or of whoever else has many deadlines. Deadlines change with every turn; arming a timer for each would cost more than the turn. So a
 // standing timer that fires too early is left alone: it fires, finds nothing due, and is armed anew.
 
 import { performance } from 'node:perf_hooks';
@@ -8,7 +8,11 @@ export class LaneTimer {
   private due = Number.POSITIVE_INFINITY;
   private stopped = false;
 
-  constructor(private readonly fire: () => void) {}
+  constructor(
+    private readonly fire: () => void,
+    /** `unref`: it does not keep the process alive. */
+    private readonly options: { unref?: boolean } = {},
+  ) {}
 
   /** Sees to it that `fire` is called at `time` or a little after, unless it is called before. */
   at(time: number): void {
@@ -21,6 +25,7 @@ export class LaneTimer {
       this.due = Number.POSITIVE_INFINITY;
       this.fire();
     }, delay);
+    if (this.options.unref) this.handle.unref();
   }
 
   stop(): void {

@@ -73,6 +73,7 @@ export const CELL_NAMES = [
   'rendezvousBadLeases',
   'writeBackDropped',
   'drainRejected',
+  'watchdogFirings',
 ] as const;
 
 export type CellName = (typeof CELL_NAMES)[number];

@@ -29,4 +29,6 @@ export interface MetricsSource {
   /** Calls that found every response slot taken. */
   responseSlotsExhausted(): number;
   activeAnchors(): number;
+  /** Streams whose sender was let in and never came; part of what watchdogs ended. */
+  bindsNeverOpened(): number;
 }

@@ -32,6 +32,13 @@ export const STREAMING_FAMILIES: readonly FamilySpec[] = [
     labels: [],
     read: (source, emit) => emit.value({}, source.activeAnchors()),
   },
+  {
+    name: 'velo_streaming_heartbeat_watchdog_firings_total',
+    type: 'counter',
+    help: 'Streams that ended because their sender was silent.',
+    labels: [],
+    read: (source, emit) => emit.value({}, source.cell(index('watchdogFirings')) + source.bindsNeverOpened()),
+  },
   counter(
     'velo_streaming_slot_credit_exhausted_total',
     'creditExhausted',

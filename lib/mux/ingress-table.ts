@@ -152,6 +152,16 @@ export class IngressTable {
   }
 
   /**
+   * The sender is silent: its consumer gets Dropped behind everything delivered, and the sender is told to cancel, if it can hear.
+   * Nothing for a slot that is over.
+   */
+  giveUp(slot: IngressSlot): void {
+    if (!slot.live) return;
+    this.delivery.end(slot, true);
+    this.port.control(true)?.replyLifecycle(slot.id, slot.sessionHi, slot.sessionLo, LIFECYCLE_CANCEL);
+  }
+
+  /**
    * The consumer asks the sender to stop; the slot stays open for what still comes. Nothing for a slot that is over.
    */
   requestStop(slot: IngressSlot): void {

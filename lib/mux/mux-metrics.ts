@@ -72,6 +72,8 @@ export class MuxMetrics {
   creditLost = 0;
   batchSeqGaps = 0;
   drainVisits = 0;
+  /** Slots that ended because their sender was silent. */
+  watchdogFirings = 0;
 
   wakesOpen = 0;
   wakesControl = 0;

@@ -178,6 +178,7 @@ const R_BYTE_BUDGET = 6;
 const R_DRAINED = 7; // client adds, worker exchanges
 const R_REQUESTS = 8; // client sets, worker reads
 const R_GENERATION = 9; // client
+const R_HEARTBEAT = 10; // client, before BOUND
 
 export const BIND_FREE = 0;
 export const BIND_BOUND = 1;
@@ -187,7 +188,7 @@ const WORKER_SHIFT = 3;
 const WORKER_MASK = 0x1f;
 const STATE_GENERATION_SHIFT = 8;
 
-invariant(R_GENERATION < ROW_WORDS, 'a receiver row fits its words');
+invariant(R_HEARTBEAT < ROW_WORDS, 'a receiver row fits its words');
 invariant((STATE_MASK & (WORKER_MASK << WORKER_SHIFT)) === 0, 'bind state and worker have bits of their own');
 invariant(
   (WORKER_MASK << WORKER_SHIFT) >> STATE_GENERATION_SHIFT === 0,
@@ -206,6 +207,7 @@ export interface ClaimedBind {
   generation: number;
   credit: number;
   byteBudget: number;
+  heartbeatMs: number;
 }
 
 /** Both sides' view of the receiver rows, which are also the node's bind table: a session names its row. */
@@ -229,7 +231,8 @@ export class ReceiverRows {
   }
 
   /**
-   * Makes the row claimable under (anchor, session), with a window of `credit` records and `byteBudget` bytes. Once in a life:
+   * Makes the row claimable under (anchor, session), with a window of `credit` records and `byteBudget` bytes, for a
+   * sender that beats every `heartbeatMs`. Once in a life:
    * a bind that was taken back needs a new `allocate`, or a claim that began before it could win the wrong session.
    */
   bind(
@@ -240,6 +243,7 @@ export class ReceiverRows {
     sessionLo: number,
     credit: number,
     byteBudget: number,
+    heartbeatMs: number,
   ): void {
     const at = this.base + row * ROW_WORDS;
     this.memory.store(at + R_ANCHOR_HI, anchorHi | 0);
@@ -248,6 +252,7 @@ export class ReceiverRows {
     this.memory.store(at + R_SESSION_LO, sessionLo | 0);
     this.memory.store(at + R_CREDIT, credit | 0);
     this.memory.store(at + R_BYTE_BUDGET, byteBudget | 0);
+    this.memory.store(at + R_HEARTBEAT, heartbeatMs | 0);
     this.memory.store(at + R_STATE, this.stateWord(row, BIND_BOUND, 0));
   }
 
@@ -307,6 +312,7 @@ export class ReceiverRows {
     if (!same) return false;
     const credit = this.memory.load(at + R_CREDIT) >>> 0;
     const byteBudget = this.memory.load(at + R_BYTE_BUDGET) >>> 0;
+    const heartbeatMs = this.memory.load(at + R_HEARTBEAT) >>> 0;
     const claimed = (state & ~(STATE_MASK | (WORKER_MASK << WORKER_SHIFT))) | (worker << WORKER_SHIFT) | BIND_CLAIMED;
     // The generation inside the state word makes a bind that was released and made anew lose here.
     if (this.memory.compareExchange(at + R_STATE, state, claimed) !== state) return false;
@@ -314,6 +320,7 @@ export class ReceiverRows {
     into.generation = this.generation(row);
     into.credit = credit;
     into.byteBudget = byteBudget;
+    into.heartbeatMs = heartbeatMs;
     return true;
   }
 

@@ -60,11 +60,11 @@ export const CREDIT_2 = 22;
 
 export function bind(rows: ReceiverRows, session: number, credit: number): void {
   rows.allocate(ROW);
-  rows.bind(ROW, 1, 2, 3, session, credit, 1000);
+  rows.bind(ROW, 1, 2, 3, session, credit, 1000, 5000);
 }
 
 export function claim(rows: ReceiverRows, worker: number, session: number): ClaimedBind | undefined {
-  const into: ClaimedBind = { row: -1, generation: 0, credit: 0, byteBudget: 0 };
+  const into: ClaimedBind = { row: -1, generation: 0, credit: 0, byteBudget: 0, heartbeatMs: 0 };
   return rows.claim(ROW, worker, 1, 2, 3, session, into) ? into : undefined;
 }
 

@@ -1,70 +1,16 @@
 // Producers whose loop never yields, against a consumer in another process: records leave, credit comes back, stop and cancel
 // show, while the event loop of this thread stands still. And what may be awaited with a signal.
 
-import { type ChildProcess, fork } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { PeerInfo, StreamAnchorHandle, type StreamSender, type Velo, type VeloOptions } from '../../lib/index.js';
+import { StreamAnchorHandle, type Velo } from '../../lib/index.js';
 import { RECORD_CLOSE_SLOT, RECORD_DATA, RECORD_OPEN_SLOT } from '../../lib/wire/batch.js';
 import { DROPPED_BYTES } from '../../lib/wire/frame.js';
+import { NodeProcess } from '../support/node-process.js';
 import { failure, nodesOfSuite, openStream, range, readAll, sendRange, streamSuite, until } from '../support/nodes.js';
 import { type AttachAnswer, accept, recordsOf, WirePeer } from '../support/wire-peer.js';
-import { type ChildReply, type ChildRequest, type Reading, type ReadingPlan, replyValue } from './node-child.js';
 
-const CHILD = fileURLToPath(new URL('./node-child.js', import.meta.url));
 /** A loop that waits for what never comes must end the test, not the run. */
 const SPIN_MS = 10_000;
-
-type Body<R> = R extends { readonly id: number } ? Omit<R, 'id'> : never;
-
-/** The consumer's process. */
-class Child {
-  private readonly waiting = new Map<number, (value: unknown) => void>();
-  private nextId = 1;
-
-  private constructor(private readonly process: ChildProcess) {
-    process.on('message', (message) => {
-      const reply = message as ChildReply;
-      this.waiting.get(reply.id)?.(replyValue(reply));
-      this.waiting.delete(reply.id);
-    });
-  }
-
-  static async start(options: VeloOptions): Promise<Child> {
-    const child = new Child(fork(CHILD, [JSON.stringify(options)], { execArgv: [] }));
-    await new Promise((resolve) => child.waiting.set(0, resolve));
-    return child;
-  }
-
-  private call(request: Body<ChildRequest>): Promise<unknown> {
-    const id = this.nextId++;
-    return new Promise((resolve) => {
-      this.waiting.set(id, resolve);
-      this.process.send({ ...request, id });
-    });
-  }
-
-  async meet(node: Velo): Promise<void> {
-    const info = await this.call({ do: 'register', info: JSON.stringify(node.peerInfo) });
-    node.registerPeer(PeerInfo.fromJSON(info));
-  }
-
-  /** A stream from `node` to this process, read by plan. */
-  async stream(
-    node: Velo,
-    plan: ReadingPlan,
-  ): Promise<{ sender: StreamSender<number>; result: () => Promise<Reading> }> {
-    const made = (await this.call({ do: 'anchor', plan })) as { anchor: number; handle: unknown };
-    const sender = await node.attachAnchor<number>(StreamAnchorHandle.fromJSON(made.handle));
-    return { sender, result: async () => (await this.call({ do: 'result', anchor: made.anchor })) as Reading };
-  }
-
-  async end(): Promise<void> {
-    const exit = new Promise((resolve) => this.process.once('exit', resolve));
-    this.process.send({ id: this.nextId++, do: 'close' });
-    await exit;
-  }
-}
 
 /** Holds the thread until `done`, as a computation does that never yields. */
 function computeUntil(what: string, done: () => boolean): void {
@@ -74,10 +20,10 @@ function computeUntil(what: string, done: () => boolean): void {
 
 describe('a producer that never yields (piscina lanes)', () => {
   const nodes = nodesOfSuite();
-  let child: Child;
+  let child: NodeProcess;
   let node: Velo;
   before(async () => {
-    child = await Child.start({ host: 'inline', mux: { initialCredit: 4, slotByteBudget: 64 } });
+    child = await NodeProcess.start({ host: 'inline', mux: { initialCredit: 4, slotByteBudget: 64 } });
   });
   after(() => child.end());
   beforeEach(async () => {
@@ -161,7 +107,7 @@ describe('a producer that never yields (piscina lanes)', () => {
   });
 
   it('a consumer whose process has gone fails what is sent to it, and the node goes on', async () => {
-    const brief = await Child.start({ host: 'inline' });
+    const brief = await NodeProcess.start({ host: 'inline' });
     await brief.meet(node);
     const { sender } = await brief.stream(node, {});
     await brief.end();

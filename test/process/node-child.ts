@@ -1,10 +1,12 @@
-// A consumer in a process of its own, driven over IPC: it makes anchors, reads them by plan, and tells what it read.
+// A node in a process of its own, driven over IPC: it makes anchors, reads them by plan, and tells what it read; and it sends.
 
 import {
   type AnchorFrame,
   PeerInfo,
   parseJson,
   type StreamAnchor,
+  StreamAnchorHandle,
+  type StreamSender,
   stringifyJson,
   Velo,
   VeloError,
@@ -32,7 +34,16 @@ export type ChildRequest =
   | { readonly id: number; readonly do: 'anchor'; readonly plan: ReadingPlan }
   /** Reads a held anchor from now on, and answers once it is over. */
   | { readonly id: number; readonly do: 'result'; readonly anchor: number }
+  | { readonly id: number; readonly do: 'attach'; readonly handle: string }
+  | { readonly id: number; readonly do: 'send'; readonly sender: number; readonly items: readonly number[] }
+  | { readonly id: number; readonly do: 'finalize'; readonly sender: number }
+  | { readonly id: number; readonly do: 'sender'; readonly sender: number }
   | { readonly id: number; readonly do: 'close' };
+
+/** What a sender knows of its stream. */
+export interface SenderState {
+  readonly cancelled: boolean;
+}
 
 /** JSON texts: handles do not fit the numbers of plain IPC. */
 export interface ChildReply {
@@ -67,6 +78,7 @@ async function read(anchor: StreamAnchor<unknown>, plan: ReadingPlan, released: 
 async function serve(): Promise<void> {
   const node = await Velo.create(JSON.parse(process.argv[2] ?? '{}'));
   const anchors: Held[] = [];
+  const senders: StreamSender<number>[] = [];
   const answer = async (request: ChildRequest): Promise<unknown> => {
     switch (request.do) {
       case 'register':
@@ -86,6 +98,17 @@ async function serve(): Promise<void> {
         held.release();
         return await held.reading;
       }
+      case 'attach':
+        senders.push(await node.attachAnchor<number>(StreamAnchorHandle.fromJSON(parseJson(request.handle))));
+        return senders.length - 1;
+      case 'send':
+        for (const item of request.items) await senders[request.sender]!.send(item);
+        return null;
+      case 'finalize':
+        await senders[request.sender]!.finalize();
+        return null;
+      case 'sender':
+        return { cancelled: senders[request.sender]!.cancelled } satisfies SenderState;
       case 'close':
         await node.close();
         process.disconnect();

@@ -17,7 +17,7 @@ streamSuite('a stream on one node', (host, nodes) => {
   });
 
   it('AF-21 uses no transport, no batch and no heartbeat', async () => {
-    const node = await nodes.make({ host, heartbeatIntervalMs: 1 });
+    const node = await nodes.make({ host, heartbeatIntervalMs: 10 });
     const anchor = node.createAnchor<number>();
     const sender = await node.attachAnchor<number>(anchor.handle);
     expect(sender.negotiatedTransport).to.equal(undefined);

@@ -61,8 +61,10 @@ describe('the lane end of a conduit', () => {
   }
 
   it('a stream that ended with records waiting for room says so once, behind them', () => {
-    const bind = { row: ROW, generation: 1, credit: CREDIT, byteBudget: 0 };
-    const stream = new IngressStream(link, {} as IngressTable, bind, 0, ROW);
+    const bind = { row: ROW, generation: 1, credit: CREDIT, byteBudget: 0, heartbeatMs: 5_000 };
+    const stream = new IngressStream(link, {} as IngressTable, bind, 0, ROW, () => {
+      throw new Error('no slot is opened here');
+    });
     link.receivers[ROW] = stream;
     const sent = 12;
     for (let i = 0; i < sent; i++) expect(stream.deliver(RECORD, 0, RECORD.length, false)).to.equal(DELIVERED);

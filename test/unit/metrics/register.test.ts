@@ -22,6 +22,7 @@ function nodeOf(cell: number): Measured {
       orderedLanes: () => ({ lanes: 0, created: 0 }),
       pendingResponses: () => 0,
       responseSlotsExhausted: () => 0,
+      bindsNeverOpened: () => 0,
       activeAnchors: () => 0,
     },
   };

@@ -175,11 +175,12 @@ const RECEIVER_OPS: ReceiverOp[] = [
 const [ANCHOR_HI, ANCHOR_LO, SESSION_HI] = [0xfedcba98, 0x80000001, 0x9abcdef0];
 const CREDIT = 0xffffffff;
 const BUDGET = 0x80000000;
+const HEARTBEAT_MS = 0x7fffffff;
 const ROW = 3;
 const WORKER = 31;
 
 function stepReceiver(rows: ReceiverRows, model: ReceiverModel, op: ReceiverOp): void {
-  const into: ClaimedBind = { row: -1, generation: 0, credit: 0, byteBudget: 0 };
+  const into: ClaimedBind = { row: -1, generation: 0, credit: 0, byteBudget: 0, heartbeatMs: 0 };
   const claim = (session: number, anchorLo = ANCHOR_LO): boolean =>
     rows.claim(ROW, WORKER, ANCHOR_HI, anchorLo, SESSION_HI, session, into);
   switch (op) {
@@ -187,12 +188,15 @@ function stepReceiver(rows: ReceiverRows, model: ReceiverModel, op: ReceiverOp):
       if (model.state !== 'free') return;
       model.generation = rows.allocate(ROW);
       Object.assign(model, { state: 'bound', session: model.session + 1, drained: 0, requests: 0 });
-      rows.bind(ROW, ANCHOR_HI, ANCHOR_LO, SESSION_HI, model.session, CREDIT, BUDGET);
+      rows.bind(ROW, ANCHOR_HI, ANCHOR_LO, SESSION_HI, model.session, CREDIT, BUDGET, HEARTBEAT_MS);
       return;
     case 'claim':
       expect(claim(model.session)).to.equal(model.state === 'bound');
       if (model.state !== 'bound') return;
-      expect(into).to.deep.equal({ row: ROW, generation: model.generation, credit: CREDIT, byteBudget: BUDGET });
+      expect(into).to.deep.equal({
+        ...{ row: ROW, generation: model.generation, credit: CREDIT, byteBudget: BUDGET },
+        heartbeatMs: HEARTBEAT_MS,
+      });
       model.state = 'claimed';
       return;
     case 'claimOld':
@@ -258,7 +262,7 @@ describe('receiver rows', () => {
 
   it('a claim of a row that does not exist is lost', () => {
     const rows = new ReceiverRows(memoryOf(), BASE, COUNT);
-    const into: ClaimedBind = { row: -1, generation: 0, credit: 0, byteBudget: 0 };
+    const into: ClaimedBind = { row: -1, generation: 0, credit: 0, byteBudget: 0, heartbeatMs: 0 };
     for (const row of [-1, COUNT, 0x7fffffff]) expect(rows.claim(row, 0, 0, 0, 0, 0, into)).to.equal(false);
     expect(rows.claim(0, 0, 0, 0, 0, 0, into), 'a row that nobody bound').to.equal(false);
     expect(into.row).to.equal(-1);
@@ -266,9 +270,9 @@ describe('receiver rows', () => {
 
   it('a bind is claimed once', () => {
     const rows = new ReceiverRows(memoryOf(), BASE, COUNT);
-    const into: ClaimedBind = { row: -1, generation: 0, credit: 0, byteBudget: 0 };
+    const into: ClaimedBind = { row: -1, generation: 0, credit: 0, byteBudget: 0, heartbeatMs: 0 };
     rows.allocate(0);
-    rows.bind(0, 1, 2, 3, 4, 32, 1 << 20);
+    rows.bind(0, 1, 2, 3, 4, 32, 1 << 20, 5_000);
     expect(rows.claim(0, 3, 1, 2, 3, 4, into)).to.equal(true);
     expect(rows.claim(0, 5, 1, 2, 3, 4, into)).to.equal(false);
     expect(rows.claimedBy(0)).to.equal(3);
