@@ -1,30 +1,20 @@
 // A node: it puts lanes, control plane and streams together, and takes them down again in order.
 
 import { randomBytes } from 'node:crypto';
-import { AnchorRegistry } from './control/anchor-registry.js';
-import { Attacher, type AttachOptions } from './control/attach.js';
-import { type CallOptions, Calls, type SendOptions } from './control/calls.js';
-import { DataClient, type DataInfo, type DataLease, type GetOptions } from './control/data-client.js';
-import { HelloGate } from './control/hello-gate.js';
+import type { AttachOptions } from './control/attach.js';
+import type { CallOptions, SendOptions } from './control/calls.js';
+import { ControlPlane } from './control/control-plane.js';
+import type { DataInfo, DataLease, GetOptions } from './control/data-client.js';
 import type { AskOptions } from './control/hellos.js';
 import { Membership } from './control/membership.js';
-import { Messenger } from './control/messenger.js';
-import { Outbox } from './control/outbox.js';
 import { ownAddress, ownEndpoints } from './control/own-address.js';
-import { type Peer, PeerBook, type PeerTarget, type Reach } from './control/peer-book.js';
-import { PeerFinder } from './control/peer-finder.js';
-import { type CloseOptions, type CloseReport, Shutdown } from './control/shutdown.js';
-import { Staging } from './control/staging.js';
+import type { PeerTarget } from './control/peer-book.js';
+import type { CloseOptions, CloseReport } from './control/shutdown.js';
+import { startLanes } from './control/start-lanes.js';
 import { VeloError } from './errors.js';
-import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
-import { CMD_PEER, encodeText } from './lanes/commands.js';
-import type { LaneHost, LaneOptions } from './lanes/host.js';
-import { startInlineHost } from './lanes/inline-host.js';
-import { lanePath } from './lanes/socket-file.js';
-import { startThreadHost } from './lanes/thread-hosts.js';
 import type { MessageHandler } from './messenger/handlers.js';
 import { type CellTotals, readTotals } from './metrics/cells.js';
-import { buryCells, CELL_COUNT } from './metrics/series-cells.js';
+import { CELL_COUNT } from './metrics/series-cells.js';
 import { METRICS_SOURCE, type Measured, type MetricsSource } from './metrics/source.js';
 import { heartbeatInterval, type ResolvedOptions, resolveOptions, rowsFor, type VeloOptions } from './options.js';
 import { ClientRows, createClientRows } from './plane/conduit.js';
@@ -33,7 +23,6 @@ import { LocalOutlet } from './streaming/local-outlet.js';
 import { MuxOutlet } from './streaming/mux-outlet.js';
 import { StreamAnchor } from './streaming/stream-anchor.js';
 import { StreamSender } from './streaming/stream-sender.js';
-import { u64High, u64Low } from './wire/bytes.js';
 import { type ItemCodec, msgpackCodec } from './wire/codec.js';
 import { senderErrorFrame } from './wire/frame.js';
 import type { DataHandle, StreamAnchorHandle } from './wire/handle.js';
@@ -83,7 +72,7 @@ export class Velo implements AsyncDisposable, Measured {
   private constructor(
     private readonly options: ResolvedOptions,
     private readonly node: NodeBlock,
-    private readonly parts: NodeParts,
+    private readonly parts: ControlPlane,
   ) {
     this.peerInfo = parts.peerInfo;
     this[METRICS_SOURCE] = parts.metricsSource();
@@ -102,40 +91,13 @@ export class Velo implements AsyncDisposable, Measured {
     const sizes = { ringBytes: resolved.ringBytes, rows: rowsFor(resolved.maxStreams) };
     const nodeBlock = createNodeBlock(resolved.lanes, CELL_COUNT);
     const rows = createClientRows(sizes);
-    const lanes: LaneOptions[] = Array.from({ length: resolved.lanes }, (_, lane) => ({
-      lane,
-      lanes: resolved.lanes,
-      workerHi: u64High(workerId),
-      workerLo: u64Low(workerId),
-      bindAddress: resolved.bindAddress,
-      port: lane === 0 ? resolved.port : 0,
-      udsPath: resolved.udsPath === undefined ? undefined : lanePath(resolved.udsPath, lane),
-      mux: resolved.mux,
-      sizes,
-      maxInboundConnections: resolved.maxInboundConnections,
-      connectionQueueBytes: resolved.connectionQueueBytes,
-      connectTimeoutMs: resolved.connectTimeoutMs,
-      messageQueueBytes: resolved.messageQueueBytes,
-      rendezvous: {
-        stagedPayloadMax: resolved.stagedPayloadMax,
-        maxPulls: resolved.maxPulls,
-        pullBytesMax: resolved.pullBytesMax,
-        leaseTtlMs: resolved.leaseTtlMs,
-        stagedTtlMs: resolved.stagedTtlMs,
-        callTimeoutMs: resolved.callTimeoutMs,
-      },
-      lookAgainMs: resolved.mux.flushPolicy.kind === 'auto' ? resolved.lookAgainMs : 0,
-    }));
-    const host =
-      resolved.host === 'inline'
-        ? await startInlineHost(lanes, nodeBlock, rows)
-        : await startThreadHost(resolved.host, lanes, nodeBlock, rows, resolved.worker);
+    const host = await startLanes(resolved, workerId, { node: nodeBlock, rows, sizes });
     const ports = host.links.map((link) => link.port);
     const endpoints = ownEndpoints(resolved.bindAddress, ports[0]!);
     const peerInfo = new PeerInfo(instanceId, ownAddress(endpoints, ports, resolved.udsPath));
     const reach = { local: endpoints, numaNode: resolved.numaNode, uds: resolved.udsPath !== undefined };
     const block = new NodeBlock(nodeBlock);
-    const parts = new NodeParts(resolved, host, block, peerInfo, reach, new ClientRows(rows, sizes));
+    const parts = new ControlPlane(resolved, host, block, peerInfo, reach, new ClientRows(rows, sizes));
     const node = new Velo(resolved, block, parts);
     try {
       await node.join();
@@ -387,127 +349,8 @@ export class Velo implements AsyncDisposable, Measured {
     await this.close();
   }
 
-  private open(): NodeParts {
+  private open(): ControlPlane {
     if (this.parts.shutdown.tornDown) throw new VeloError('ERR_CLOSED', 'the node is closed');
     return this.parts;
-  }
-}
-
-/** The control plane of one node, wired together. */
-class NodeParts {
-  readonly plane: ClientPlane;
-  readonly peers: PeerBook;
-  readonly finder: PeerFinder;
-  readonly staging: Staging;
-  readonly outbox: Outbox;
-  private readonly usesUds: boolean;
-  readonly calls: Calls;
-  readonly gate: HelloGate;
-  readonly messenger: Messenger;
-  readonly data: DataClient;
-  readonly registry: AnchorRegistry;
-  readonly attacher: Attacher;
-  readonly shutdown: Shutdown;
-
-  constructor(
-    options: ResolvedOptions,
-    host: LaneHost,
-    private readonly node: NodeBlock,
-    readonly peerInfo: PeerInfo,
-    reach: Reach,
-    rows: ClientRows,
-  ) {
-    this.usesUds = reach.uds;
-    const { workerId } = peerInfo;
-    const hi = u64High(workerId);
-    const lo = u64Low(workerId);
-    const events: MessageEvents = {
-      frame: (type, frame, headerLength) => this.messenger.frame(type, frame, headerLength),
-      hello: (frame, headerLength, socket, token) => this.messenger.hello(frame, headerLength, socket, token),
-      admitted: (token, error) => this.calls.admitted(token, error),
-      frameFailed: (type, responseId, error) => this.messenger.frameFailed(type, responseId, error),
-      unstaged: (id) => this.staging.gone(id),
-      laneDied: (lane, error) => {
-        this.shutdown.markPassed(lane);
-        // Messages ride lane 0: without it no answer can come, and what it staged is gone.
-        if (lane !== 0) return;
-        this.staging.failAll(error);
-        this.calls.failAll(error);
-      },
-      marked: (lane) => this.shutdown.markPassed(lane),
-    };
-    const deferred = options.mux.flushPolicy.kind === 'manual';
-    this.plane = new ClientPlane(rows, host.links, events, options.maxStreams, deferred);
-    this.peers = new PeerBook(peerInfo, reach, (peer) => this.announce(peer));
-    this.finder = new PeerFinder(this.peers, options.discovery);
-    this.staging = new Staging(this.plane, node, workerId, options.stagedBytesMax);
-    this.outbox = new Outbox(this.plane, hi, lo, this.staging);
-    this.calls = new Calls(this.outbox, options.callTimeoutMs);
-    this.gate = new HelloGate(this.peers, options.acceptPeer, options.allowPeers);
-    this.messenger = new Messenger(
-      this.calls,
-      this.outbox,
-      this.peers,
-      this.finder,
-      this.gate,
-      peerInfo,
-      options.requestBytes,
-    );
-    const { calls, messenger, staging } = this;
-    this.data = new DataClient(peerInfo, staging, messenger, calls, options.stagedPayloadMax);
-    const terms = {
-      initialCredit: options.mux.initialCredit,
-      slotByteBudget: options.mux.slotByteBudget,
-      heartbeatIntervalMs: options.heartbeatIntervalMs,
-      lanes: options.lanes,
-    };
-    this.registry = new AnchorRegistry(workerId, this.plane, this.peers, this.calls, terms, options.maxStreams);
-    this.registry.registerHandlers(this.messenger);
-    this.attacher = new Attacher(workerId, options.lanes, this.plane, this.messenger, this.calls);
-    this.shutdown = new Shutdown(host, this.plane, this.messenger.handlers, this.registry, [
-      this.finder.close.bind(this.finder),
-      this.staging.failAll.bind(this.staging),
-      this.calls.failAll.bind(this.calls),
-      () => {
-        for (let lane = 0; lane < node.lanes; lane++) buryCells(node, lane);
-      },
-    ]);
-    host.onLaneDeath = (lane, reason) => {
-      buryCells(node, lane);
-      this.plane.laneDied(lane, new VeloError('ERR_LANE_DIED', `lane ${lane} of this node died: ${reason}`));
-    };
-    this.plane.start();
-  }
-
-  /** Registers a peer that the directory told of, if it can be: nobody asked for it, so nobody hears of a failure. */
-  welcome(info: PeerInfo): void {
-    if (info.workerId === this.peerInfo.workerId) return;
-    try {
-      this.peers.register(info);
-    } catch (error) {
-      if (!VeloError.is(error)) throw error;
-    }
-  }
-
-  metricsSource(): MetricsSource {
-    const { node, messenger, calls, peers, registry, data } = this;
-    return {
-      cell: (cell) => node.total(cell),
-      transports: this.usesUds ? ['tcp', 'uds'] : ['tcp'],
-      messenger: messenger.metrics,
-      rendezvous: data.metrics,
-      peers: (transport) => (transport === 'uds' ? peers.onUnixSockets : peers.size - peers.onUnixSockets),
-      orderedLanes: (handler) => messenger.handlers.ordered.describe(handler),
-      pendingResponses: () => calls.pending,
-      responseSlotsExhausted: () => calls.slotsExhausted,
-      activeAnchors: () => registry.active,
-      bindsNeverOpened: () => registry.neverOpened,
-    };
-  }
-
-  /** Every lane knows a peer before anything is sent to it. */
-  private announce(peer: Peer): void {
-    const route = encodeText(JSON.stringify(peer.route));
-    for (const port of this.plane.ports) if (port.isOpen) port.command(CMD_PEER, peer.number, route);
   }
 }

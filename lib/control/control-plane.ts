@@ -1,0 +1,143 @@
+// The control plane of one node, wired together: who is told of what, and in which order the parts are made. It must never do the
+// work of a part.
+
+import { VeloError } from '../errors.js';
+import { ClientPlane, type MessageEvents } from '../lanes/client-plane.js';
+import { CMD_PEER, encodeText } from '../lanes/commands.js';
+import type { LaneHost } from '../lanes/host.js';
+import { buryCells } from '../metrics/series-cells.js';
+import type { MetricsSource } from '../metrics/source.js';
+import type { ResolvedOptions } from '../options.js';
+import type { ClientRows } from '../plane/conduit.js';
+import type { NodeBlock } from '../plane/node-block.js';
+import { u64High, u64Low } from '../wire/bytes.js';
+import type { PeerInfo } from '../wire/peer-info.js';
+import { AnchorRegistry } from './anchor-registry.js';
+import { Attacher } from './attach.js';
+import { Calls } from './calls.js';
+import { DataClient } from './data-client.js';
+import { HelloGate } from './hello-gate.js';
+import { Messenger } from './messenger.js';
+import { Outbox } from './outbox.js';
+import { type Peer, PeerBook, type Reach } from './peer-book.js';
+import { PeerFinder } from './peer-finder.js';
+import { Shutdown } from './shutdown.js';
+import { Staging } from './staging.js';
+
+export class ControlPlane {
+  readonly plane: ClientPlane;
+  readonly peers: PeerBook;
+  readonly finder: PeerFinder;
+  readonly staging: Staging;
+  readonly outbox: Outbox;
+  private readonly usesUds: boolean;
+  readonly calls: Calls;
+  readonly gate: HelloGate;
+  readonly messenger: Messenger;
+  readonly data: DataClient;
+  readonly registry: AnchorRegistry;
+  readonly attacher: Attacher;
+  readonly shutdown: Shutdown;
+
+  constructor(
+    options: ResolvedOptions,
+    host: LaneHost,
+    private readonly node: NodeBlock,
+    readonly peerInfo: PeerInfo,
+    reach: Reach,
+    rows: ClientRows,
+  ) {
+    this.usesUds = reach.uds;
+    const { workerId } = peerInfo;
+    const hi = u64High(workerId);
+    const lo = u64Low(workerId);
+    const events: MessageEvents = {
+      frame: (type, frame, headerLength) => this.messenger.frame(type, frame, headerLength),
+      hello: (frame, headerLength, socket, token) => this.messenger.hello(frame, headerLength, socket, token),
+      admitted: (token, error) => this.calls.admitted(token, error),
+      frameFailed: (type, responseId, error) => this.messenger.frameFailed(type, responseId, error),
+      unstaged: (id) => this.staging.gone(id),
+      laneDied: (lane, error) => {
+        this.shutdown.markPassed(lane);
+        // Messages ride lane 0: without it no answer can come, and what it staged is gone.
+        if (lane !== 0) return;
+        this.staging.failAll(error);
+        this.calls.failAll(error);
+      },
+      marked: (lane) => this.shutdown.markPassed(lane),
+    };
+    const deferred = options.mux.flushPolicy.kind === 'manual';
+    this.plane = new ClientPlane(rows, host.links, events, options.maxStreams, deferred);
+    this.peers = new PeerBook(peerInfo, reach, (peer) => this.announce(peer));
+    this.finder = new PeerFinder(this.peers, options.discovery);
+    this.staging = new Staging(this.plane, node, workerId, options.stagedBytesMax);
+    this.outbox = new Outbox(this.plane, hi, lo, this.staging);
+    this.calls = new Calls(this.outbox, options.callTimeoutMs);
+    this.gate = new HelloGate(this.peers, options.acceptPeer, options.allowPeers);
+    this.messenger = new Messenger(
+      this.calls,
+      this.outbox,
+      this.peers,
+      this.finder,
+      this.gate,
+      peerInfo,
+      options.requestBytes,
+    );
+    const { calls, messenger, staging } = this;
+    this.data = new DataClient(peerInfo, staging, messenger, calls, options.stagedPayloadMax);
+    const terms = {
+      initialCredit: options.mux.initialCredit,
+      slotByteBudget: options.mux.slotByteBudget,
+      heartbeatIntervalMs: options.heartbeatIntervalMs,
+      lanes: options.lanes,
+    };
+    this.registry = new AnchorRegistry(workerId, this.plane, this.peers, this.calls, terms, options.maxStreams);
+    this.registry.registerHandlers(this.messenger);
+    this.attacher = new Attacher(workerId, options.lanes, this.plane, this.messenger, this.calls);
+    this.shutdown = new Shutdown(host, this.plane, this.messenger.handlers, this.registry, [
+      this.finder.close.bind(this.finder),
+      this.staging.failAll.bind(this.staging),
+      this.calls.failAll.bind(this.calls),
+      () => {
+        for (let lane = 0; lane < node.lanes; lane++) buryCells(node, lane);
+      },
+    ]);
+    host.onLaneDeath = (lane, reason) => {
+      buryCells(node, lane);
+      this.plane.laneDied(lane, new VeloError('ERR_LANE_DIED', `lane ${lane} of this node died: ${reason}`));
+    };
+    this.plane.start();
+  }
+
+  /** Registers a peer that the directory told of, if it can be: nobody asked for it, so nobody hears of a failure. */
+  welcome(info: PeerInfo): void {
+    if (info.workerId === this.peerInfo.workerId) return;
+    try {
+      this.peers.register(info);
+    } catch (error) {
+      if (!VeloError.is(error)) throw error;
+    }
+  }
+
+  metricsSource(): MetricsSource {
+    const { node, messenger, calls, peers, registry, data } = this;
+    return {
+      cell: (cell) => node.total(cell),
+      transports: this.usesUds ? ['tcp', 'uds'] : ['tcp'],
+      messenger: messenger.metrics,
+      rendezvous: data.metrics,
+      peers: (transport) => (transport === 'uds' ? peers.onUnixSockets : peers.size - peers.onUnixSockets),
+      orderedLanes: (handler) => messenger.handlers.ordered.describe(handler),
+      pendingResponses: () => calls.pending,
+      responseSlotsExhausted: () => calls.slotsExhausted,
+      activeAnchors: () => registry.active,
+      bindsNeverOpened: () => registry.neverOpened,
+    };
+  }
+
+  /** Every lane knows a peer before anything is sent to it. */
+  private announce(peer: Peer): void {
+    const route = encodeText(JSON.stringify(peer.route));
+    for (const port of this.plane.ports) if (port.isOpen) port.command(CMD_PEER, peer.number, route);
+  }
+}
