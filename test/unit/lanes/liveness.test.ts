@@ -47,7 +47,11 @@ describe('streams of a lane: heartbeats and windows', () => {
   it('a sender that was cancelled by message leaves at its next beat', () => {
     const row = { flags: 0 };
     let beats = 0;
-    const batcher = { heartbeat: () => (beats += 1) > 0 } as unknown as PeerBatcher;
+    const heartbeat = () => {
+      beats += 1;
+      return true;
+    };
+    const batcher = { heartbeat } as unknown as PeerBatcher;
     const heartbeats = new Heartbeats();
     const stream = new EgressStream(linkWith(row), 0, 1, batcher, 32);
     stream.beat = heartbeats.start(stream, 100, 0);
