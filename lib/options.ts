@@ -87,7 +87,7 @@ export interface VeloOptions {
   lookAgainMs?: number | undefined;
   /**
    * A directory of nodes. This node enters itself and leaves at its close; a message, call or attach to a worker or instance that is
-   * not registered asks it, in the time of that call. Answers never ask. Default: none.
+   * not registered, and whatever is done with data of one, asks it, in the time of that call. Answers never ask. Default: none.
    */
   discovery?: Discovery | undefined;
   /** Registers every peer that the directory tells of, as it comes. Default false: peers are registered when they are asked for. */

@@ -178,7 +178,8 @@ export class Velo implements AsyncDisposable, Measured {
   /**
    * Serves messages by name; the same name again replaces the handler.
    *
-   * @throws VeloError `ERR_INVALID_ARGUMENT` for an empty name or one that starts with `_`.
+   * @throws VeloError `ERR_INVALID_ARGUMENT` for an empty name or one that starts with `_`, and for what `amHandler`, `unaryHandler`
+   * or `typedUnary` did not make.
    */
   registerHandler(name: string, handler: MessageHandler): void {
     this.open().messenger.register(name, handler);
@@ -452,8 +453,8 @@ class NodeParts {
       peerInfo,
       options.requestBytes,
     );
-    const { calls, messenger, peers, staging } = this;
-    this.data = new DataClient(peerInfo, staging, peers, messenger, calls, options.stagedPayloadMax);
+    const { calls, messenger, staging } = this;
+    this.data = new DataClient(peerInfo, staging, messenger, calls, options.stagedPayloadMax);
     const terms = {
       initialCredit: options.mux.initialCredit,
       slotByteBudget: options.mux.slotByteBudget,

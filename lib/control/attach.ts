@@ -51,7 +51,7 @@ export class Attacher {
   }
 
   private async begin(handle: StreamAnchorHandle, { key, signal }: AttachOptions): Promise<SenderCore> {
-    const peer = await this.messenger.locate(handle.worker, HANDLER_ANCHOR_ATTACH, { signal });
+    const { peer } = await this.messenger.locate(handle.worker, HANDLER_ANCHOR_ATTACH, { signal });
     await this.messenger.introduce(peer);
     if (signal?.aborted) throw aborted(signal);
     return await this.negotiate(handle, peer, new SenderCore(this.plane), key);

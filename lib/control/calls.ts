@@ -9,6 +9,7 @@ import type { InboundAnswer, InboundRefusal } from '../messenger/inbound-message
 import { decodeErrorText } from '../messenger/replies.js';
 import { type ResponseSlot, ResponseTable } from '../messenger/response-table.js';
 import { RESPONSE_NONE } from '../wire/envelope.js';
+import { STAGING_THRESHOLD } from '../wire/rendezvous-messages.js';
 import { type ResponseId, readResponseId } from '../wire/response-id.js';
 import type { Outbox } from './outbox.js';
 import type { Peer } from './peer-book.js';
@@ -91,7 +92,7 @@ export class Calls {
     payload: Uint8Array,
     options: CallOptions = {},
   ): Promise<Uint8Array> {
-    if (options.awaitCapacity && this.outbox.staging.isFullFor(payload.length))
+    if (options.awaitCapacity && this.needsShare(payload.length))
       return this.whenRoom(peer, handler, payload, options, (left, share) =>
         this.callNow(peer, handler, responseType, payload, left, share),
       );
@@ -186,6 +187,11 @@ export class Calls {
     return { ...options, timeoutMs: Math.max(0, timeoutMs - (performance.now() - started)) };
   }
 
+  /** Whether a payload needs a share of the room before its message can wait: there is none now, or may be none after the wait. */
+  private needsShare(length: number): boolean {
+    return this.table.isFull ? length > STAGING_THRESHOLD : this.outbox.staging.isFullFor(length);
+  }
+
   /** Waits for a share of the bytes that may be staged, and then sends with what is left of the options. */
   private async whenRoom<R>(
     peer: Peer,
@@ -207,7 +213,7 @@ export class Calls {
 
   /** Sends a message that nobody answers. Resolves when the connection admitted it, which says nothing about the peer. */
   fire(peer: Peer, handler: string, payload: Uint8Array, options: SendOptions = {}): Promise<void> {
-    if (options.awaitCapacity && this.outbox.staging.isFullFor(payload.length))
+    if (options.awaitCapacity && this.needsShare(payload.length))
       return this.whenRoom(peer, handler, payload, options, (left, share) =>
         this.fireWithSlot(peer, handler, payload, left, share),
       );
@@ -349,7 +355,7 @@ function aborted(handler: string, signal: AbortSignal): VeloError {
 }
 
 function timedOut(peer: string, handler: string, timeoutMs: number): VeloError {
-  return new VeloError('ERR_TIMEOUT', `no answer from ${peer} to '${handler}' in ${timeoutMs} ms`);
+  return new VeloError('ERR_TIMEOUT', `no answer from ${peer} to '${handler}' in ${Math.round(timeoutMs)} ms`);
 }
 
 function badTimeout(timeoutMs: number): VeloError {

@@ -20,7 +20,7 @@ import type { PeerInfo } from '../wire/peer-info.js';
 import { dataLease, dataMetadata, decodeDataReady } from '../wire/rendezvous-messages.js';
 import type { CallOptions, Calls } from './calls.js';
 import type { Messenger } from './messenger.js';
-import type { Peer, PeerBook } from './peer-book.js';
+import type { Peer } from './peer-book.js';
 import type { Staging } from './staging.js';
 
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
@@ -88,7 +88,6 @@ export class DataClient {
   constructor(
     info: PeerInfo,
     private readonly staging: Staging,
-    private readonly peers: PeerBook,
     private readonly messenger: Messenger,
     private readonly calls: Calls,
     private readonly stagedPayloadMax: number,
@@ -111,9 +110,9 @@ export class DataClient {
         new VeloError('ERR_INVALID_ARGUMENT', `maxBytes = ${maxBytes}: expected a number of bytes`),
       );
     return this.observed('get', async () => {
-      const peer = this.ownerOf(handle);
       const limit = new GiveUp(handle, options);
       try {
+        const { peer } = await limit.race(this.ownerOf(handle, HANDLER_RV_ACQUIRE, {}));
         await limit.race(this.messenger.introduce(peer));
         const { bytes, leaseId } = await pull(this.rpc(peer), {
           handle,
@@ -121,7 +120,7 @@ export class DataClient {
           limitName: options.maxBytes === undefined ? 'stagedPayloadMax' : 'maxBytes',
           refuse: 'detach',
           giveUp: limit.promise,
-          room: (length) => new Uint8Array(length),
+          room: memoryFor,
         });
         this.metrics.bytes.get += bytes.length;
         return new DataLease(handle, bytes, (handler) => this.endLease(peer, handler, handle, leaseId));
@@ -133,7 +132,7 @@ export class DataClient {
 
   metadata(handle: DataHandle, options: CallOptions = {}): Promise<DataInfo> {
     return this.observed('metadata', async () => {
-      const answer = await this.ask(this.ownerOf(handle), HANDLER_RV_METADATA, handle, options);
+      const { answer } = await this.ask(HANDLER_RV_METADATA, handle, options);
       const { totalLength, refcount, pinned } = dataMetadata.decodeJson(answer);
       return { totalLength: Number(totalLength), refcount, pinned };
     });
@@ -141,17 +140,16 @@ export class DataClient {
 
   ref(handle: DataHandle, options: CallOptions = {}): Promise<void> {
     return this.observed('ref', async () => {
-      await this.ask(this.ownerOf(handle), HANDLER_RV_REF, handle, options);
+      await this.ask(HANDLER_RV_REF, handle, options);
     });
   }
 
   /** Gives up one reference without fetching the data. */
   async release(handle: DataHandle, options: CallOptions = {}): Promise<void> {
-    const peer = this.ownerOf(handle);
-    const granted = await this.ask(peer, HANDLER_RV_ACQUIRE, handle, options).catch((error: unknown) => {
+    const { peer, answer } = await this.ask(HANDLER_RV_ACQUIRE, handle, options).catch((error: unknown) => {
       throw unknownData(error);
     });
-    const { leaseId } = decodeDataReady(granted);
+    const { leaseId } = decodeDataReady(answer);
     await this.endLease(peer, HANDLER_RV_RELEASE, handle, leaseId);
   }
 
@@ -160,18 +158,28 @@ export class DataClient {
     return this.observed(operation, () => this.calls.fire(peer, handler, dataLease.encodeJson({ handle, leaseId })));
   }
 
-  private async ask(peer: Peer, handler: string, handle: DataHandle, options: CallOptions): Promise<Uint8Array> {
-    const left = peer.knowsUs
-      ? options
-      : await this.calls.prepare(peer.info.instanceId, handler, options, () => this.messenger.introduce(peer));
-    return await this.calls.call(peer, handler, RESPONSE_UNARY, encodeReference(handle), left);
+  private async ask(
+    handler: string,
+    handle: DataHandle,
+    options: CallOptions,
+  ): Promise<{ peer: Peer; answer: Uint8Array }> {
+    const { peer, left } = await this.ownerOf(handle, handler, options);
+    const rest = peer.knowsUs
+      ? left
+      : await this.calls.prepare(peer.info.instanceId, handler, left, () => this.messenger.introduce(peer));
+    const answer = await this.calls.call(peer, handler, RESPONSE_UNARY, encodeReference(handle), rest);
+    return { peer, answer };
   }
 
-  private ownerOf(handle: DataHandle): Peer {
+  /** This node, a peer that is registered, or one that the directory knows; and what is left of the call's time. */
+  private async ownerOf(
+    handle: DataHandle,
+    handler: string,
+    options: CallOptions,
+  ): Promise<{ peer: Peer; left: CallOptions }> {
     const { self } = this;
-    const peer = handle.worker === self.info.workerId ? self : this.peers.worker(handle.worker);
-    if (peer === undefined) throw new VeloError('ERR_UNKNOWN_PEER', `worker ${handle.worker} is not registered`);
-    return peer;
+    if (handle.worker === self.info.workerId) return { peer: self, left: options };
+    return await this.messenger.locate(handle.worker, handler, options);
   }
 
   private rpc(peer: Peer): PullRpc {
@@ -236,6 +244,14 @@ class GiveUp {
 
 function aborted(handle: DataHandle, signal: AbortSignal): VeloError {
   return new VeloError('ERR_ABORTED', `get of ${handle} was aborted`, { cause: signal.reason });
+}
+
+function memoryFor(length: number): Uint8Array {
+  try {
+    return new Uint8Array(length);
+  } catch (cause) {
+    throw new VeloError('ERR_LIMIT', `no memory for a payload of ${length} bytes`, { cause });
+  }
 }
 
 /** The owner's text becomes a code: it has none of its own on the wire. */

@@ -4,7 +4,7 @@ import type { PeerInfo } from '../wire/peer-info.js';
 
 /**
  * A directory of nodes. A node with one (option `discovery`) enters itself when it is made and leaves when it is closed; a message or
- * an attach to a worker or instance that is not registered asks it. Errors it raises should be `VeloError`s.
+ * an attach to a worker or instance that is not registered asks it, and so do data by handle and questions for handlers. Errors it raises should be `VeloError`s.
  */
 export interface Discovery {
   /**

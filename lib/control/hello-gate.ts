@@ -4,7 +4,7 @@
 import { performance } from 'node:perf_hooks';
 import { DebugLog } from '../debug-log.js';
 import { VeloError } from '../errors.js';
-import { HostMatcher, type SocketInfo } from '../lanes/socket-info.js';
+import { HostMatcher, plainAddress, type SocketInfo } from '../lanes/socket-info.js';
 import type { PeerInfo } from '../wire/peer-info.js';
 import type { Peer, PeerBook } from './peer-book.js';
 
@@ -41,7 +41,7 @@ export class HelloGate {
     const route = this.peers.routeOf(info);
     const known = this.peers.worker(info.workerId);
     // Over a Unix socket it has no host.
-    const host = route.host === '' ? undefined : route.host;
+    const host = route.host === '' ? undefined : (plainAddress(route.host) ?? route.host);
     if (known !== undefined && !this.matcher.mayBe(known.route.hosts, host)) {
       this.moves += 1;
       this.moveLog.line(() => `a hello from ${socket.remoteAddress} moves ${info.instanceId} to ${route.host}`);

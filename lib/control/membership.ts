@@ -28,6 +28,8 @@ export class Membership {
    * of a process that was killed.
    */
   async leave(tooLate: Promise<unknown>): Promise<void> {
+    // Not before the close has begun for everybody: the directory may want to close the node itself.
+    await undefined;
     this.watching.abort();
     await Promise.race([this.unregister(), tooLate]);
   }

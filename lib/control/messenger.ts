@@ -132,8 +132,9 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
     this.metrics.messagesTaken += 1;
     const { envelope, payloadOffset, payloadLength } = request;
     const { id } = envelope;
+    // Apart from the frame, whose memory the application may write to or give away.
+    const map = frame.slice(envelope.mapOffset, envelope.mapOffset + envelope.mapLength);
     const reply = (plan: ReplyPlan): boolean => {
-      const map = frame.subarray(envelope.mapOffset, envelope.mapOffset + envelope.mapLength);
       const answer = encodeReply(plan, id, map);
       if (answer === undefined) return true;
       const peer = this.peers.worker(u64From(id.workerHi, id.workerLo));
@@ -195,17 +196,21 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
     return [...this.handlers.names(), ...LANE_HANDLERS];
   }
 
-  availableHandlers(target: PeerTarget, options: AskOptions = {}): Promise<string[]> {
-    return this.hellos.list(this.peers.resolve(target), false, options);
+  async availableHandlers(target: PeerTarget, options: AskOptions = {}): Promise<string[]> {
+    const { peer, left } = await this.locate(target, HANDLER_HELLO, options);
+    return await this.hellos.list(peer, false, left);
   }
 
-  refreshHandlers(target: PeerTarget, options: AskOptions = {}): Promise<string[]> {
-    return this.hellos.list(this.peers.resolve(target), true, options);
+  async refreshHandlers(target: PeerTarget, options: AskOptions = {}): Promise<string[]> {
+    const { peer, left } = await this.locate(target, HANDLER_HELLO, options);
+    return await this.hellos.list(peer, true, left);
   }
 
-  waitForHandler(target: PeerTarget, handler: string, options: AskOptions = {}): Promise<void> {
+  async waitForHandler(target: PeerTarget, handler: string, options: AskOptions = {}): Promise<void> {
     if (typeof handler !== 'string' || handler === '') throw noName(handler);
-    return this.hellos.waitFor(this.peers.resolve(target), handler, options);
+    const { peer, left } = await this.locate(target, HANDLER_HELLO, options);
+    // A time means that it looks for so long; without one it looks ten times.
+    await this.hellos.waitFor(peer, handler, options.timeoutMs === undefined ? options : left);
   }
 
   // -- the public ways to send
@@ -295,23 +300,26 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
     options: CallOptions,
   ): Promise<{ peer: Peer; left: CallOptions }> {
     let peer!: Peer;
-    const label = target instanceof PeerInfo ? target.instanceId : String(target);
-    const left = await this.calls.prepare(label, handler, options, async () => {
+    const left = await this.calls.prepare(labelOf(target), handler, options, async () => {
       peer = await this.find(target);
       await this.hellos.require(peer, handler);
     });
     return { peer, left };
   }
 
-  /** A worker's peer, for a message of the system: registered, or found in the time of a call. */
-  async locate(workerId: bigint, handler: string, options: SendOptions): Promise<Peer> {
-    const known = this.finder.known(workerId);
-    if (known !== undefined) return known;
+  /** A peer for a message of the system: registered, or found in the time of a call. Says what of that is left. */
+  async locate<O extends CallOptions>(
+    target: PeerTarget,
+    handler: string,
+    options: O,
+  ): Promise<{ peer: Peer; left: O }> {
+    const known = this.finder.known(target);
+    if (known !== undefined) return { peer: known, left: options };
     let peer!: Peer;
-    await this.calls.prepare(String(workerId), handler, options, async () => {
-      peer = await this.find(workerId);
+    const left = await this.calls.prepare(labelOf(target), handler, options, async () => {
+      peer = await this.find(target);
     });
-    return peer;
+    return { peer, left };
   }
 
   /** A peer that is registered, or that the directory knows. Counts what a lookup came to. */
@@ -328,6 +336,10 @@ export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 
       throw error;
     }
   }
+}
+
+function labelOf(target: PeerTarget): string {
+  return target instanceof PeerInfo ? target.instanceId : String(target);
 }
 
 function noName(handler: unknown): VeloError {

@@ -76,7 +76,9 @@ export class Shutdown {
     );
     const drained = await Promise.race([settled, this.deadline.passed.then(() => false)]);
     this.tornDown = true;
-    const abandonedHandlers = this.handlers.stop();
+    // A drain may wait for ever, what follows may not: the directory neither.
+    this.deadline.limit(this.teardownMs);
+    const abandoned = this.handlers.stop();
     const endedHere = this.registry.nodeCloses();
     this.plane.flush();
     const ends = await this.host.close(this.teardownMs);
@@ -84,9 +86,11 @@ export class Shutdown {
     for (const end of this.waiters) end(closed);
     this.plane.endAll(closed);
     this.registry.leaveAll();
-    this.plane.stop();
+    this.plane.stop(closed);
     await left;
     this.deadline.clear();
+    // Without a drain, admitted requests were still on their way from the lanes. After one, only what the gate lets through was.
+    const abandonedHandlers = abandoned + (drained ? 0 : this.handlers.dropped);
     return { drained, abandonedHandlers, endedAnchors: endedHere + ends.anchors, endedSenders: ends.senders };
   }
 }

@@ -152,8 +152,9 @@ export class ClientPlane {
     for (const sleeper of this.sleepers) sleeper.run();
   }
 
-  stop(): void {
-    for (const port of this.ports) port.close();
+  /** The node is closed: whatever still tries to send fails with `error`. */
+  stop(error: VeloError): void {
+    for (const port of this.ports) port.close(error);
     for (const sleeper of this.sleepers) sleeper.stop();
   }
 
@@ -395,7 +396,7 @@ export class ClientPlane {
     const port = this.ports[lane]!;
     // What the lane had published is whole, and came before its death.
     while (port.drain());
-    port.close();
+    port.close(error);
     this.sleepers[lane]!.stop();
     for (let row = 0; row < this.senderEnds.length; row++) {
       if (this.senderPorts[row] === lane) this.endSenderRow(row, error);

@@ -52,7 +52,8 @@ export class ClientPort {
   private readonly waiting: WaitingCommand[] = [];
   private roomWaiters: (() => void)[] = [];
   private publishArmed = false;
-  private closed = false;
+  /** Why no command is taken any more. */
+  private closed: VeloError | undefined;
   private draining = false;
   private readonly attentionRows: Int32Array;
   private readonly mark = new Uint8Array(PARCEL_MARK_BYTES);
@@ -75,7 +76,7 @@ export class ClientPort {
   }
 
   get isOpen(): boolean {
-    return !this.closed;
+    return this.closed === undefined;
   }
 
   // -- data: the per-record path. The caller reserves in `conduit.egress`, writes, commits, then calls this.
@@ -119,14 +120,14 @@ export class ClientPort {
 
   /** A flush: everything sent so far leaves in this pass. Needs no room and never waits. */
   kick(): void {
-    if (this.closed) return;
+    if (this.closed !== undefined) return;
     this.conduit.egress.kick();
     this.conduit.workerBell.ring();
   }
 
   /** Resolves once the lane has freed room in the ring (or the conduit is gone). */
   roomAgain(): Promise<void> {
-    if (this.closed) return Promise.resolve();
+    if (this.closed !== undefined) return Promise.resolve();
     this.publish();
     return new Promise((resolve) => {
       this.roomWaiters.push(resolve);
@@ -151,7 +152,7 @@ export class ClientPort {
   // -- commands: published before the call returns, in order; they wait here when the ring is full.
 
   command(kind: number, tag: number, body: Uint8Array): void {
-    if (this.closed) throw new VeloError('ERR_LANE_DIED', 'the lane of this conduit is gone');
+    if (this.closed !== undefined) throw this.closed;
     if (this.waiting.length >= MAX_WAITING_COMMANDS && !ALWAYS_TAKEN.includes(kind))
       throw new VeloError('ERR_LIMIT', `${MAX_WAITING_COMMANDS} commands already wait for a lane`);
     if (this.waiting.length > 0 || !this.writeCommand(kind, tag, body)) {
@@ -188,13 +189,13 @@ export class ClientPort {
 
   /** Takes what the lane published, up to a bound. Returns true when more may stand there. */
   drain(): boolean {
-    if (this.closed || this.draining) return false;
+    if (this.closed !== undefined || this.draining) return false;
     this.draining = true;
     try {
       return this.drainTurn();
     } catch (error) {
       const fatal = VeloError.is(error) ? error : new VeloError('ERR_INTERNAL', String(error), { cause: error });
-      this.close();
+      this.close(new VeloError('ERR_LANE_DIED', 'the lane of this conduit is gone', { cause: fatal }));
       this.events.broken(fatal);
       return false;
     } finally {
@@ -236,10 +237,10 @@ export class ClientPort {
     return ingress.hasWork() || !attention.isEmpty() || egress.roomCame();
   }
 
-  /** No record moves any more. Whoever waits for room is woken and finds the sender over. */
-  close(): void {
-    if (this.closed) return;
-    this.closed = true;
+  /** No record moves any more. Whoever waits for room is woken and finds the sender over; commands throw `reason`. */
+  close(reason = new VeloError('ERR_LANE_DIED', 'the lane of this conduit is gone')): void {
+    if (this.closed !== undefined) return;
+    this.closed = reason;
     this.waiting.length = 0;
     this.wakeRoomWaiters();
   }

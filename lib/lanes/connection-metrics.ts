@@ -12,8 +12,9 @@ export interface ConnectionMetrics {
   readonly framesWritten: number[];
   /** Header and payload bytes of the frames in `framesSent`; preambles are not counted. */
   readonly bytesSent: number[];
+  /** Frames read, those that are refused because this node drains among them. */
   readonly framesReceived: number[];
-  /** Header and payload bytes received. */
+  /** Header and payload bytes of the frames in `framesReceived`. */
   readonly bytesReceived: number[];
   /** Socket writes, each of one frame or of several coalesced ones. */
   writes: number;
@@ -38,6 +39,8 @@ export interface ConnectionMetrics {
   writeBackDropped: number;
   /** Requests refused because this node drains, echoed or not. */
   drainRejected: number;
+  /** Header and payload bytes of those. */
+  drainRejectedBytes: number;
   /** From the start of each socket write to its completion without error. */
   readonly writeSeconds: Histogram;
   /** From a frame's submission to the start of its write, for at most one frame per write: see `EgressTiming`. */
@@ -71,6 +74,7 @@ export function connectionMetrics(changed: () => void = () => {}): ConnectionMet
     acceptErrors: 0,
     writeBackDropped: 0,
     drainRejected: 0,
+    drainRejectedBytes: 0,
     writeSeconds: new Histogram(EGRESS_SECONDS),
     queueWaitSeconds: new Histogram(EGRESS_SECONDS),
     changed,

@@ -21,9 +21,16 @@ export class DrainGate {
    * Whether a request goes on. One that does not is counted, and echoed on a socket that the peer dialed: header byte for byte,
    * no payload. On a socket of ours it is dropped, because a requester looks for the echo on the connection it dialed itself.
    */
-  admits(buffer: Uint8Array, headerAt: number, headerLength: number, source: FrameSource): boolean {
+  admits(
+    buffer: Uint8Array,
+    headerAt: number,
+    headerLength: number,
+    payloadLength: number,
+    source: FrameSource,
+  ): boolean {
     if (!this.node.isGateClosed || isDrainExemptHeader(buffer, headerAt, headerLength)) return true;
     source.metrics.drainRejected += 1;
+    source.metrics.drainRejectedBytes += headerLength + payloadLength;
     source.writeBack(encodeShuttingDown(buffer, headerAt, headerLength));
     return false;
   }

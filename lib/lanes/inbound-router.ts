@@ -96,7 +96,7 @@ export class InboundRouter {
     payloadLength: number,
     source: FrameSource,
   ): void {
-    if (type === FRAME_MESSAGE && !this.gate.admits(buffer, headerAt, headerLength, source)) return;
+    if (type === FRAME_MESSAGE && !this.gate.admits(buffer, headerAt, headerLength, payloadLength, source)) return;
     const message = this.classifier.classify(type, buffer, headerAt, headerLength, payloadAt, payloadLength);
     if (message === undefined) {
       this.drops.badMessage += 1;
@@ -135,18 +135,37 @@ export class InboundRouter {
 
   private onBatch(batch: InboundBatch, buffer: Uint8Array, source: FrameSource): void {
     const peer = this.peerOf(batch.senderHi, batch.senderLo);
-    if (peer === undefined) {
-      this.drops.unknownPeer += 1;
+    if (peer !== undefined) this.suspicion.note(peer, source);
+    if (!this.isHomeOf(peer, batch.lane)) return;
+    this.handleBatch(peer, batch.lane, buffer, batch.payloadOffset, batch.payloadOffset + batch.payloadLength);
+  }
+
+  /** Counts a batch that does not belong here. */
+  private isHomeOf(peer: PeerLink | undefined, lane: number): peer is PeerLink {
+    if (peer === undefined) this.drops.unknownPeer += 1;
+    else if (peer.homeOf(lane, this.lane.laneCount) !== this.lane.lane) this.drops.wrongHome += 1;
+    else return true;
+    return false;
+  }
+
+  private handleBatch(peer: PeerLink, lane: number, buffer: Uint8Array, start: number, end: number): void {
+    if (isForLane(buffer, start, end, lane, this.lane.metrics)) peer.table(lane).handleBatch(buffer, start, end);
+  }
+
+  /** A batch with headers: its payload is staged, or its sender adds headers to everything. */
+  private onBatchRequest(
+    { envelope, payloadOffset, payloadLength }: InboundRequest,
+    lane: number,
+    buffer: Uint8Array,
+    peer: PeerLink | undefined,
+  ): void {
+    if (!this.isHomeOf(peer, lane)) return;
+    if (!envelope.headers?.has(HEADER_RENDEZVOUS)) {
+      this.handleBatch(peer, lane, buffer, payloadOffset, payloadOffset + payloadLength);
       return;
     }
-    this.suspicion.note(peer, source);
-    if (peer.homeOf(batch.lane, this.lane.laneCount) !== this.lane.lane) this.drops.wrongHome += 1;
-    else {
-      const start = batch.payloadOffset;
-      const end = start + batch.payloadLength;
-      if (isForLane(buffer, start, end, batch.lane, this.lane.metrics))
-        peer.table(batch.lane).handleBatch(buffer, start, end);
-    }
+    const deliver = (bytes: Uint8Array) => this.handleBatch(peer, lane, bytes, 0, bytes.length);
+    if (!this.rendezvous?.resolveBatch(envelope, peer, deliver)) this.drops.stagedBatch += 1;
   }
 
   private onRequest(
@@ -165,8 +184,9 @@ export class InboundRouter {
       this.flagSender(buffer, payloadOffset, payloadLength, flag);
       return;
     }
-    if (batchLaneOf(buffer, headerAt, headerLength) >= 0) {
-      this.drops.stagedBatch += 1;
+    const batchLane = batchLaneOf(buffer, headerAt, headerLength);
+    if (batchLane >= 0) {
+      this.onBatchRequest(request, batchLane, buffer, sender);
       return;
     }
     if (envelope.handler === HANDLER_HELLO && payloadLength > MAX_HELLO_BYTES) {
@@ -218,9 +238,10 @@ export class InboundRouter {
     buffer: Uint8Array,
   ): void {
     const { id, mapOffset, mapLength, responseType } = envelope;
-    // A lease that nobody can be told of would only be reaped.
-    if (responseType !== RESPONSE_NONE && this.peerOf(id.workerHi, id.workerLo) === undefined) {
-      this.drops.replyToNobody += 1;
+    // Leases go to peers that can be told of them, so a stranger has none to end, and takes none, nor a reference, by a message.
+    if (this.peerOf(id.workerHi, id.workerLo) === undefined) {
+      if (responseType === RESPONSE_NONE) this.drops.unknownPeer += 1;
+      else this.drops.replyToNobody += 1;
       return;
     }
     const plan = rendezvous.answer(envelope, buffer.subarray(payloadOffset, payloadOffset + payloadLength));

@@ -16,6 +16,8 @@ import type { PeerLink } from './peer-link.js';
 
 /** A lane makes one call per pull, and a few that nobody answers. */
 const SLOTS = 2_048;
+/** Batches carry ids of this slot: a peer that refuses one must not end a call, so no call ever has it. */
+const BATCH_SLOT = 0;
 
 interface LaneCall {
   /** Where the answer belongs, if its place and length are known. */
@@ -37,7 +39,7 @@ export class LaneCalls {
     private readonly workerLo: number,
   ) {
     this.table = new ResponseTable({ origin: workerOrigin(lane), capacity: SLOTS });
-    // Batches carry ids of slot 0: a peer that refuses one must not end a call.
+    // Never given back: see BATCH_SLOT.
     this.table.allocate(NOBODY);
   }
 
@@ -88,9 +90,8 @@ export class LaneCalls {
 
   /** An answer to one of these calls; the bytes are lent. False when nobody waits for it. */
   answered(answer: InboundAnswer, buffer: Uint8Array): boolean {
-    const call = this.table.complete(answer.slot, answer.generation);
+    const call = this.end(answer);
     if (call === undefined) return false;
-    clearTimeout(call.timer);
     const { payloadOffset, payloadLength } = answer;
     const { target } = call;
     if (!answer.ok)
@@ -111,12 +112,18 @@ export class LaneCalls {
     return this.fail(refusal, new VeloError('ERR_PEER_SHUTTING_DOWN', SHUTTING_DOWN_TEXT));
   }
 
-  private fail({ slot, generation }: ResponseSlot, error: VeloError): boolean {
+  private fail(slot: ResponseSlot, error: VeloError): boolean {
+    const call = this.end(slot);
+    call?.reject(error);
+    return call !== undefined;
+  }
+
+  /** The call that waits there, which waits no longer. */
+  private end({ slot, generation }: ResponseSlot): LaneCall | undefined {
+    if (slot === BATCH_SLOT) return undefined;
     const call = this.table.complete(slot, generation);
-    if (call === undefined) return false;
-    clearTimeout(call.timer);
-    call.reject(error);
-    return true;
+    clearTimeout(call?.timer);
+    return call;
   }
 
   /** Ends every call, and those that are made from now on. */

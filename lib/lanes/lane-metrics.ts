@@ -28,11 +28,11 @@ export type { TransportKey };
 
 /** What lanes drop before any protocol machine sees it. */
 export interface LaneDrops {
-  /** Batches of a peer that nobody registered. */
+  /** Batches of a peer that nobody registered, and its messages to what this node stages. */
   unknownPeer: number;
   /** Batches of a (peer, lane) whose home is another worker. */
   wrongHome: number;
-  /** Staged batches, which this node does not pull yet. */
+  /** Staged batches that could not be pulled: too many wait, or this lane pulls none. */
   stagedBatch: number;
   /** Requests and answers that did not decode. */
   badMessage: number;
@@ -96,8 +96,7 @@ export class LaneMetrics {
     this.publish();
     const { values } = this.cells;
     const { tcp, uds } = this.sockets;
-    const received = tcp.framesReceived[FRAME_MESSAGE]! + uds.framesReceived[FRAME_MESSAGE]!;
-    values[MESSAGES_ENDED] = received - this.messagesToClients;
+    values[MESSAGES_ENDED] = messagesAccepted(tcp) + messagesAccepted(uds) - this.messagesToClients;
     values[MESSAGES_UNDECODED] = this.messagesUndecoded;
     this.cells.publish(MESSAGES_ENDED, MESSAGES_UNDECODED + 1);
     this.rendezvousSeen = this.rendezvous.total;
@@ -127,7 +126,9 @@ export class LaneMetrics {
         writeArray(values, at.framesWritten, sockets.framesWritten);
         writeArray(values, at.bytesSent, sockets.bytesSent);
         writeArray(values, at.framesReceived, sockets.framesReceived);
+        values[at.framesReceived + FRAME_MESSAGE] = messagesAccepted(sockets);
         writeArray(values, at.bytesReceived, sockets.bytesReceived);
+        values[at.bytesReceived + FRAME_MESSAGE]! -= sockets.drainRejectedBytes;
         values[at.sendBackpressure] = sockets.sendBackpressure;
         values[at.sendErrors] = sockets.sendErrors;
         values[at.decodeErrors] = sockets.decodeErrors;
@@ -253,6 +254,11 @@ export class LaneMetrics {
     now[cell++] = tcp.drainRejected + uds.drainRejected;
     now[cell++] = mux.watchdogFirings;
   }
+}
+
+/** Messages that this node did not refuse because it drains. */
+function messagesAccepted(sockets: ConnectionMetrics): number {
+  return sockets.framesReceived[FRAME_MESSAGE]! - sockets.drainRejected;
 }
 
 /** Whatever happens to a connection moves one of these, and bytes move with their frames. */

@@ -82,13 +82,13 @@ export class MessageFrame extends OutFrame {
   }
 
   private reportFailure(error: VeloError | undefined): void {
-    const type = this.buffer[this.start + TYPE_OFFSET]!;
-    if (type !== FRAME_MESSAGE) return; // an answer that cannot be sent has nobody left to hear it
+    // An answer, or a message without one, that is lost from here on has nobody left to hear it.
+    if (!this.awaitsAnswer) return;
     const outcome = encodeOutcome(error ?? new VeloError('ERR_CONNECTION_CLOSED', 'the frame was not written'));
     const body = new Uint8Array(RESPONSE_ID_BYTES + outcome.length);
     const id = this.header + REQUEST_ID_OFFSET;
     body.set(this.buffer.subarray(id, id + RESPONSE_ID_BYTES));
     body.set(outcome, RESPONSE_ID_BYTES);
-    this.link.event(EV_FRAME_FAILED, type, body);
+    this.link.event(EV_FRAME_FAILED, FRAME_MESSAGE, body);
   }
 }

@@ -13,6 +13,8 @@ import type { DrainGate } from './drain-gate.js';
 import type { RendezvousLimits } from './host.js';
 import { LaneCalls } from './lane-calls.js';
 import type { LaneMetrics } from './lane-metrics.js';
+import type { PeerLink } from './peer-link.js';
+import { type BatchDelivery, StagedBatches } from './staged-batches.js';
 import { type RendezvousRouter, StagedIntake } from './staged-intake.js';
 
 /** What the rendezvous needs from its lane. */
@@ -32,6 +34,7 @@ export interface RendezvousLane {
 export class LaneRendezvous {
   private readonly owner: DataOwner;
   private readonly intake: StagedIntake;
+  private readonly batches: StagedBatches;
   private readonly calls: LaneCalls;
 
   constructor(lane: RendezvousLane, router: RendezvousRouter, limits: RendezvousLimits, metrics: RendezvousMetrics) {
@@ -44,11 +47,7 @@ export class LaneRendezvous {
       router,
       this.calls,
     );
-  }
-
-  /** Staged requests of peers that came and were not handed to a client yet: a drain waits for them. */
-  get pending(): number {
-    return this.intake.pending;
+    this.batches = new StagedBatches(this.intake);
   }
 
   // ---- what the client hands over and asks
@@ -81,6 +80,11 @@ export class LaneRendezvous {
 
   resolve(envelope: RequestEnvelope, buffer: Uint8Array, at: number, length: number, link: ClientLink): void {
     this.intake.accept(envelope, buffer, at, length, link);
+  }
+
+  /** The same for a batch, which goes to the mux. False: too many wait. */
+  resolveBatch(envelope: RequestEnvelope, peer: PeerLink, deliver: BatchDelivery): boolean {
+    return this.batches.accept(envelope, peer, deliver);
   }
 
   /** A client's request was answered or refused. */

@@ -25,6 +25,8 @@ export const MAX_WAITING_PULLS = 1_024;
 export const MAX_WAITING_PULL_BYTES = 16 * 1024 * 1024;
 /** A pull that makes its way by small steps still ends: after so many call timeouts. */
 const PULL_TIMEOUTS = 4;
+/** A timer takes no more. */
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
 export interface StagedIntakeOptions {
   /** A larger payload is refused before memory is taken for it. */
@@ -57,7 +59,7 @@ interface Fetch {
 }
 
 /** A payload that came, behind what was to stand before it. */
-interface Fetched {
+export interface Fetched {
   readonly bytes: Uint8Array;
   /** Gives back its place and its share of the bytes. */
   readonly end: () => void;
@@ -77,11 +79,6 @@ export class StagedIntake {
     const { maxPulls, pullBytesMax } = options;
     this.places = new FifoBudget(maxPulls, 'maxPulls', MAX_WAITING_PULLS);
     this.bytes = new FifoBudget(pullBytesMax, 'pullBytesMax', maxPulls);
-  }
-
-  /** Staged requests between their arrival and their hand-over: work in flight, for a drain. */
-  get pending(): number {
-    return this.places.used + this.places.waiting;
   }
 
   /** A request with an `_rv` header came for `link`. The buffer is lent. */
@@ -110,7 +107,7 @@ export class StagedIntake {
     writeU32(head, 0, headerLength);
     head.set(buffer.subarray(headerAt, headerAt + headerLength), FRAME_HEAD_BYTES);
     this.headerBytes += headerLength;
-    const done: Promise<void> = this.fetch(fetch, head)
+    const work = this.fetch(fetch, head)
       // Its share is kept until the client has room: until then no further payload takes its memory.
       .then(
         ({ bytes, end }) =>
@@ -124,12 +121,23 @@ export class StagedIntake {
           gate.release();
         },
       )
-      .catch(this.options.fail)
       .finally(() => {
         this.headerBytes -= headerLength;
-        this.pulling.delete(done);
-        this.options.touched();
       });
+    this.track(work);
+  }
+
+  /** Pulls the payload that an envelope names, behind a copy of `head`. Rejects with what keeps it from coming. */
+  async take(envelope: RequestEnvelope, head: Uint8Array): Promise<Fetched> {
+    return await this.fetch(this.place(envelope), head);
+  }
+
+  /** Whoever closes the intake waits for `work`, and the lane ends a turn after it. What it throws ends the lane. */
+  track(work: Promise<void>): void {
+    const done: Promise<void> = work.catch(this.options.fail).finally(() => {
+      this.pulling.delete(done);
+      this.options.touched();
+    });
     this.pulling.add(done);
   }
 
@@ -158,7 +166,7 @@ export class StagedIntake {
       await place.granted;
       started = now();
       const giveUp = new Promise<never>((_, reject) => {
-        const ms = PULL_TIMEOUTS * callTimeoutMs;
+        const ms = Math.min(PULL_TIMEOUTS * callTimeoutMs, MAX_TIMEOUT_MS);
         timer = setTimeout(() => reject(new VeloError('ERR_TIMEOUT', `the payload did not come in ${ms} ms`)), ms);
       });
       giveUp.catch(() => {});

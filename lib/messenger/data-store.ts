@@ -34,6 +34,8 @@ interface Entry<O> {
   locks: number;
   /** The message needs its payload no longer. */
   over: boolean;
+  /** The first reference is still counted: no release has given it up, nor the end of the message. */
+  own: boolean;
   usedAt: number;
 }
 
@@ -87,7 +89,18 @@ export class DataStore<O> {
     if (this.entries.has(id)) throw new VeloError('ERR_INTERNAL', `data id ${id} is in use`);
     if (this.entries.size === 0) this.nextSweep = now + this.sweepMs;
     const leases = new Set<number>();
-    this.entries.set(id, { id, bytes, kind, owner, leases, refcount: 1, locks: 0, over: false, usedAt: now });
+    this.entries.set(id, {
+      id,
+      bytes,
+      kind,
+      owner,
+      leases,
+      refcount: 1,
+      locks: 0,
+      over: false,
+      own: true,
+      usedAt: now,
+    });
     this.options.metrics.activeSlots = this.entries.size;
     this.options.metrics.activeBytes += bytes.length;
   }
@@ -213,6 +226,7 @@ export class DataStore<O> {
     this.dropLease(leaseId, lease);
     entry.leases.delete(leaseId);
     entry.usedAt = now;
+    if (references > 0) entry.own = false;
     entry.refcount = Math.max(0, entry.refcount - references);
     this.freeIfDone(entry);
     return 'ended';
@@ -225,8 +239,13 @@ export class DataStore<O> {
   }
 
   private freeIfDone(entry: Entry<O>): void {
-    // A reference beyond the message's own was taken on purpose: it outlives the message.
-    if (entry.locks === 0 && (entry.refcount === 0 || (entry.over && entry.refcount === 1))) this.free(entry);
+    if (entry.locks > 0) return;
+    // A message that is over gives up its own reference, once. One beyond that was taken on purpose: it outlives the message.
+    if (entry.over && entry.own) {
+      entry.own = false;
+      entry.refcount -= 1;
+    }
+    if (entry.refcount === 0) this.free(entry);
   }
 
   private free(entry: Entry<O>): void {

@@ -66,14 +66,19 @@ export interface HandlerTableOptions {
 
 interface Registration {
   readonly handler: MessageHandler;
+  /** Names its queue, of an unordered one with `maxConcurrent`: what replaces a handler does not wait for its runs. */
+  readonly serial: bigint;
   /** Of ordered handlers; an unordered one has a queue of that width instead. */
   readonly limiter: RunLimiter | undefined;
 }
 
+let lastSerial = 0n;
+
 function registration(handler: MessageHandler): Registration {
   const { maxConcurrent, order } = handler;
   const limited = order !== 'none' && maxConcurrent !== undefined;
-  return { handler, limiter: limited ? new RunLimiter(maxConcurrent) : undefined };
+  lastSerial += 1n;
+  return { handler, serial: lastSerial, limiter: limited ? new RunLimiter(maxConcurrent) : undefined };
 }
 
 export class HandlerTable {
@@ -85,6 +90,8 @@ export class HandlerTable {
   observerFailures = 0;
   /** Requests refused because of `maxInFlight` or `maxInFlightBytes`. */
   overflows = 0;
+  /** Requests that came after the stop. */
+  dropped = 0;
   readonly #handlers = new Map<string, Registration>();
   readonly #options: HandlerTableOptions;
   readonly #maxInFlight: number;
@@ -113,10 +120,12 @@ export class HandlerTable {
   /**
    * Registers an application's handler; the same name again replaces it, for messages that arrive from then on.
    *
-   * @throws VeloError `ERR_INVALID_ARGUMENT` for a name that is empty, too long, or the system's (starts with `_`).
+   * @throws VeloError `ERR_INVALID_ARGUMENT` for a name that is empty, too long, or the system's (starts with `_`), and for
+   * what is no handler.
    */
   register(name: string, handler: MessageHandler): void {
     checkName(name);
+    checkHandler(name, handler);
     if (isSystemHandler(name)) {
       throw new VeloError('ERR_INVALID_ARGUMENT', `handler name '${name}' starts with '${SYSTEM_PREFIX}'`);
     }
@@ -160,7 +169,10 @@ export class HandlerTable {
    * place of the handler that is registered. Never throws for what handlers do.
    */
   dispatch(request: DispatchRequest, payload: Uint8Array, reply: ReplySink, instead?: MessageHandler): void {
-    if (this.#stopped) return;
+    if (this.#stopped) {
+      this.dropped += 1;
+      return;
+    }
     const { handler: name, id } = request;
     const registered = instead === undefined ? this.#handlers.get(name) : registration(instead);
     const watch = this.#watch(request, registered?.handler, payload.length);
@@ -178,7 +190,7 @@ export class HandlerTable {
     const context = handlerContext(name, id, request.headers, this.#options.instanceOf);
     const job = () => this.#run(registered, request, payload, context, watch, answer);
     this.#bytes += payload.length;
-    if (this.#enqueue(handler, context, payload.length, job)) return;
+    if (this.#enqueue(registered, context, payload.length, job)) return;
     this.#bytes -= payload.length;
     const full: DispatchOutcome =
       handler.order === 'none' ? { kind: 'refused', text: QUEUE_FULL_TEXT } : { kind: 'laneFull' };
@@ -186,7 +198,12 @@ export class HandlerTable {
   }
 
   /** False: the queue is full, and `job` never runs. */
-  #enqueue(handler: MessageHandler, context: HandlerContext, bytes: number, job: () => Promise<void>): boolean {
+  #enqueue(
+    { handler, serial }: Registration,
+    context: HandlerContext,
+    bytes: number,
+    job: () => Promise<void>,
+  ): boolean {
     const { order, maxConcurrent, maxQueueDepth, overflow } = handler;
     const name = context.handler;
     if (order === 'none') {
@@ -196,7 +213,7 @@ export class HandlerTable {
       }
       const { limited } = this;
       const [depth, most] = [DEFAULT_MAX_QUEUE_DEPTH, DEFAULT_MAX_QUEUE_BYTES];
-      return limited.enqueue(name, GLOBAL_LANE, bytes, job, depth, most, maxConcurrent) !== 'rejected';
+      return limited.enqueue(name, serial, bytes, job, depth, most, maxConcurrent) !== 'rejected';
     }
     const key = order === 'sender' ? context.senderWorkerId : GLOBAL_LANE;
     const rejects = maxQueueDepth !== undefined && overflow === 'reject';
@@ -290,4 +307,13 @@ function checkName(name: string): void {
       `handler name of ${bytes} bytes is longer than ${MAX_HANDLER_NAME_BYTES}`,
     );
   }
+}
+
+/** A function has a `call` too, but it is no handler. */
+function checkHandler(name: string, handler: unknown): void {
+  if (typeof handler === 'object' && handler !== null && 'kind' in handler && 'order' in handler) return;
+  throw new VeloError(
+    'ERR_INVALID_ARGUMENT',
+    `what is registered as '${name}' must be made by amHandler, unaryHandler or typedUnary`,
+  );
 }

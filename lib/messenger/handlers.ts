@@ -151,13 +151,17 @@ export function handlerContext(
 
 /** What can be said about a thrown value: its text, or that there was none. */
 function thrown(error: unknown): HandlerOutcome {
-  if (error instanceof Error) return { kind: 'failed', text: error.message || error.name };
-  if (typeof error === 'string' && error !== '') return { kind: 'failed', text: error };
-  return { kind: 'panicked' };
+  const text = error instanceof Error || typeof error === 'string' ? textOf(error) : '';
+  return text === '' ? { kind: 'panicked' } : { kind: 'failed', text };
 }
 
+/** The text of a thrown value, which is the application's: reading it may throw again. Empty when there is none. */
 function textOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  try {
+    return error instanceof Error ? String(error.message || error.name) : String(error);
+  } catch {
+    return '';
+  }
 }
 
 /**

@@ -51,9 +51,11 @@ export function registerMetrics(velo: Measured, registry: MetricsRegistry, optio
   const labels = checkLabels(options.labels ?? {});
   const families = FAMILIES.map((spec) => familyIn(registry, spec) ?? new Family(spec));
   for (const family of families) checkFree(family, source, labels);
-  for (const family of families) {
-    // prom-client types its own classes; what a registry calls is `get`. A family that is in it already may be given again.
-    registry.registerMetric(family as never);
+  for (const [i, { name }] of FAMILIES.entries()) {
+    const family = families[i]!;
+    // prom-client types its own classes; what a registry calls is `get`. A family that is in it must not be given again: the
+    // registry may have shortened its name since, and would keep it under both.
+    if (entry(registry, name) === undefined) registry.registerMetric(family as never);
     family.add(source, labels);
   }
   return () => {

@@ -29,6 +29,7 @@ export interface TransportCells {
   readonly framesSent: number;
   readonly framesWritten: number;
   readonly bytesSent: number;
+  /** Without requests that were refused because the node drains; so the bytes. */
   readonly framesReceived: number;
   readonly bytesReceived: number;
   readonly sendBackpressure: number;

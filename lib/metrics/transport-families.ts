@@ -66,7 +66,7 @@ export const TRANSPORT_FAMILIES: readonly FamilySpec[] = [
     'velo_transport_frames_total',
     'counter',
     ['direction', 'message_type', 'outcome'],
-    'Frames read from sockets (inbound) and taken into the queue of a connection (outbound).',
+    'Frames read from sockets (inbound; without the requests that a draining node refuses) and taken into the queue of a connection (outbound).',
     (source, emit, transport, at) =>
       byDirection(source, emit, { transport, outcome: 'accepted' }, at.framesReceived, at.framesSent),
   ),

@@ -416,6 +416,31 @@ streamSuite('metrics of a node', (host, nodes) => {
     await peer.close();
   });
 
+  it('a request that a draining node refuses was not accepted: it counts as rejected alone', async () => {
+    const { consumer: node } = await nodes.pair(host);
+    const registry = registryOf(node);
+    node.beginDrain();
+    const peer = (await WirePeer.listen()).faces(node);
+    for (let i = 0; i < 3; i += 1) await peer.fire('x', 'refused');
+    // Exempt: its table does not exist, but it came in.
+    await peer.batch(0, () => {});
+    const scrape = await scraped(
+      registry,
+      'all are counted',
+      (now) =>
+        now.by('velo_transport_rejections_total', 'reason').drain_rejected === 3 &&
+        now.by('velomux_lane_dropped_total', 'reason').unknown_peer === 1 &&
+        messages(now, 'inbound') > 0,
+    );
+    expect(messages(scrape, 'inbound')).to.equal(1);
+    expect(bytes(scrape)['inbound message']).to.equal(
+      requestHeaderLength(BATCH_HANDLERS[0]!.length, 0) + BATCH_HEADER_LEN,
+    );
+    expect(scrape.value('velo_messenger_inbound_dequeued_total')).to.equal(1);
+    expect(frames(scrape)['outbound shutting_down'], 'echoes are not counted').to.equal(0);
+    await peer.close();
+  });
+
   it('a reply to nobody, and a peer that cannot be asked, are failures', async () => {
     const { consumer: node } = await nodes.pair(host);
     const registry = registryOf(node);
@@ -574,8 +599,11 @@ streamSuite('metrics of a node', (host, nodes) => {
     for (let before = -1; before !== sent; await pause(200)) before = sent;
     expect(sent, 'it waits').to.be.below(total);
     expect(sender.trySend(new Uint8Array(20_000))).to.equal(false);
-    const parked = await Scrape.of(registry);
-    expect(parked.value('velo_transport_send_backpressure_total', { transport: 'tcp' })).to.be.greaterThan(0);
+    const parked = await scraped(
+      registry,
+      'a batch waits for admission',
+      (scrape) => scrape.value('velo_transport_send_backpressure_total', { transport: 'tcp' }) > 0,
+    );
     expect(parked.value('velo_streaming_slot_credit_exhausted_total'), 'not for credit').to.equal(0);
     peer.resumeReading();
     await sending;

@@ -302,6 +302,17 @@ streamSuite('a node that calls', (host, nodes) => {
     expect(text(await node.unary(target, 'x'))).to.equal('fresh');
   });
 
+  it('a message that was not written is no late answer', async () => {
+    answersWith(response(true, ''));
+    await node.unary(target, 'x');
+    await peer.close();
+    await until('the connection is gone', () => node.stats().connectionsClosed > 0);
+    await node.send(target, 'x');
+    // What became of it is told before this.
+    await failure(['ERR_CONNECT_FAILED', 'ERR_CONNECTION_CLOSED'], node.unary(target, 'x'));
+    expect(node.stats()).to.include({ lateAnswers: 0, pendingCalls: 0 });
+  });
+
   it('headers out of bounds fail their call alone, and leave no slot', async () => {
     answersWith(response(true, 'fine'));
     const wide = Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`k${i}`, 'v'.repeat(1_000)]));

@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { expect } from 'chai';
 import {
+  DataHandle,
   type Discovery,
   type DiscoveryChanges,
   FileDiscovery,
@@ -15,7 +16,17 @@ import {
   type VeloOptions,
 } from '../../lib/index.js';
 import { generateInstanceId } from '../../lib/wire/worker-id.js';
-import { failure, nodesOfSuite, pause, range, readAll, sendRange, streamSuite, until } from '../support/nodes.js';
+import {
+  failure,
+  nodesOfSuite,
+  pause,
+  range,
+  readAll,
+  sendRange,
+  streamSuite,
+  until,
+  within,
+} from '../support/nodes.js';
 import { directoryPerTest } from '../support/socket-files.js';
 import { WirePeer } from '../support/wire-peer.js';
 import { freePort, Peer } from './socket-kit.js';
@@ -98,6 +109,57 @@ streamSuite('nodes with a directory', (host, nodes) => {
     await Promise.all([a.close(), c.close()]);
     expect(await look.peers()).to.deep.equal([]);
     expect(files.names()).to.deep.equal(['peers.json']);
+  });
+
+  it('the owner of data, and a peer that is asked for its handlers, are found as well', async () => {
+    const discovery = new Directory();
+    const owner = await nodes.make({ host, discovery });
+    serveEcho(owner);
+    const handle = owner.registerData(BYTES);
+    const askers = await Promise.all(range(0, 7).map(() => nodes.make({ host, discovery })));
+    const [get, metadata, ref, list, fresh, wait, release] = askers as [Velo, Velo, Velo, Velo, Velo, Velo, Velo];
+    const lease = await get.get(handle);
+    expect(lease.bytes).to.deep.equal(BYTES);
+    await lease.detach();
+    expect((await metadata.metadata(handle)).totalLength).to.equal(BYTES.length);
+    await ref.refHandle(handle);
+    expect(await list.availableHandlers(owner.workerId)).to.include('echo');
+    expect(await fresh.refreshHandlers(owner.instanceId)).to.include('echo');
+    await wait.waitForHandler(owner.workerId, 'echo');
+    await release.releaseData(handle);
+    expect(discovery.asked).to.have.length(7);
+  });
+
+  it('a lookup of those takes no longer than its call, either', async () => {
+    const discovery = new Directory();
+    discovery.gate = new Promise(() => {});
+    const node = await nodes.make({ host, discovery });
+    const handle = new DataHandle(5n, 1n);
+    await failure('ERR_TIMEOUT', node.get(handle, { timeoutMs: 20 }));
+    await failure('ERR_TIMEOUT', node.metadata(handle, { timeoutMs: 20 }));
+    await failure('ERR_TIMEOUT', node.releaseData(handle, { timeoutMs: 20 }));
+    await failure('ERR_TIMEOUT', node.availableHandlers(5n, { timeoutMs: 20 }));
+    await failure('ERR_TIMEOUT', node.waitForHandler(5n, 'echo', { timeoutMs: 20 }));
+    await failure('ERR_ABORTED', node.get(handle, { signal: AbortSignal.timeout(20) }));
+  });
+
+  it('data is asked of an owner that only the directory knows', async () => {
+    const discovery = new Directory();
+    const [owner, ...readers] = await Promise.all(range(0, 5).map(() => nodes.make({ host, discovery })));
+    const handle = owner!.registerData(BYTES);
+    const [get, metadata, ref, release] = readers as [Velo, Velo, Velo, Velo];
+    expect((await get.get(handle)).bytes).to.deep.equal(BYTES);
+    await ref.refHandle(handle);
+    expect((await metadata.metadata(handle)).refcount).to.equal(2);
+    await release.releaseData(handle);
+    // Nobody is told when a release arrives.
+    while ((await owner!.metadata(handle)).refcount > 1) await pause(2);
+    const gone = new DataHandle(5n, 1n);
+    await failure('ERR_UNKNOWN_PEER', get.get(gone));
+    discovery.gate = new Promise(() => {});
+    await failure('ERR_TIMEOUT', get.get(gone, { timeoutMs: 20 }));
+    await failure('ERR_TIMEOUT', get.metadata(gone, { timeoutMs: 20 }));
+    await failure('ERR_ABORTED', get.refHandle(gone, { signal: AbortSignal.timeout(20) }));
   });
 
   it('a target that nobody knows, or the directory calls by another name, is ERR_UNKNOWN_PEER', async () => {
@@ -248,6 +310,33 @@ streamSuite('nodes with a directory', (host, nodes) => {
     };
     discovery.register = async () => ({ unregister: rude, [Symbol.asyncDispose]: rude });
     await (await nodes.make({ host, discovery })).close();
+  });
+});
+
+describe('a directory that does not let go of a node', () => {
+  const nodes = nodesOfSuite();
+
+  it('holds it no longer than a teardown may take, also when its drain might wait for ever', async () => {
+    const discovery = new Directory();
+    const unregister = () => new Promise<void>(() => {});
+    discovery.register = async () => ({ unregister, [Symbol.asyncDispose]: unregister });
+    const node = await nodes.make({ host: 'inline', discovery });
+    const report = await within(15_000, node.close({ timeoutMs: Number.POSITIVE_INFINITY }));
+    expect(report.drained).to.equal(true);
+  });
+
+  it('may close the node itself as that leaves', async () => {
+    const discovery = new Directory();
+    const again: Promise<unknown>[] = [];
+    const unregister = async () => {
+      again.push(node.close());
+    };
+    discovery.register = async () => ({ unregister, [Symbol.asyncDispose]: unregister });
+    const node: Velo = await nodes.make({ host: 'inline', discovery });
+    const closing = node.close();
+    expect((await within(15_000, closing)).drained).to.equal(true);
+    expect(again).to.have.length(1);
+    expect(again[0]).to.equal(closing);
   });
 });
 

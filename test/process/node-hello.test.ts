@@ -281,6 +281,19 @@ streamSuite('in the name of another', (host, nodes) => {
     expect(node.stats().peers).to.equal(1);
   });
 
+  it('a hello that says the same address again is no move, however the address is spelled', async () => {
+    for (const spelled of [`::ffff:${ELSEWHERE}`, '2001:DB8:0:0:0:0:0:1']) {
+      const info = new PeerInfo(newId(), addressAt(spelled));
+      const { peers } = node.stats();
+      await peer.fire('_hello', encodeHello(info));
+      await until('it is known', () => node.stats().peers === peers + 1);
+      const before = asked.length;
+      await peer.fire('_hello', encodeHello(info));
+      await until('it was asked for again', () => asked.length === before + 1);
+    }
+    expect(node.stats().spoofSuspected).to.equal(0);
+  });
+
   it('peers of one host look alike: a claim among them is not suspected', async () => {
     const other = await WirePeer.listen();
     await peer.hello();

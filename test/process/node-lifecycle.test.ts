@@ -333,6 +333,17 @@ streamSuite('a closing node', (host, nodes) => {
     expect(await readAll(anchor)).to.deep.equal({ items: range(0, 20), error: undefined });
   });
 
+  it('fails whoever waits between two questions to a peer', async () => {
+    const [consumer, producer] = [await nodes.make({ host }), await nodes.make({ host })];
+    consumer.registerPeer(producer.peerInfo);
+    const waiting = consumer.waitForHandler(producer.peerInfo, 'nothing', { timeoutMs: 20_000 });
+    const outcome = failure('ERR_CLOSED', waiting);
+    await until('the first was asked', () => producer.stats().peers === 1);
+    await pause(50);
+    await consumer.close();
+    await outcome;
+  });
+
   it('fails its calls, refuses all further ones, and closes once', async () => {
     const { consumer, producer } = await nodes.pair(host);
     const held = consumer.unary(producer.peerInfo, 'nobody', undefined, { timeoutMs: 20_000 });

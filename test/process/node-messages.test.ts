@@ -3,8 +3,9 @@
 import { expect } from 'chai';
 import { amHandler, PeerInfo, typedUnary, unaryHandler, type Velo } from '../../lib/index.js';
 import { encodeLanePorts, encodeWorkerAddress } from '../../lib/wire/address.js';
+import { RESPONSE_UNARY } from '../../lib/wire/envelope.js';
 import { ADDRESS_KEY_LANES } from '../../lib/wire/names.js';
-import { failure, provesAlive, range, streamSuite, until } from '../support/nodes.js';
+import { failure, provesAlive, range, streamSuite, until, within } from '../support/nodes.js';
 import { WirePeer } from '../support/wire-peer.js';
 
 const text = (value: string) => new TextEncoder().encode(value);
@@ -126,6 +127,21 @@ streamSuite('messages to a foreign node', (host, nodes) => {
     await failure('ERR_TIMEOUT', node.unary(deaf.info.instanceId, 'slow', undefined, { timeoutMs: 30 }));
     await deaf.close();
   });
+
+  for (const payload of [text('small'), new Uint8Array(100_000)]) {
+    it(`a handler may give the memory of its payload away, ${payload.length} bytes of it`, async () => {
+      node.registerHandler(
+        'give',
+        unaryHandler((given) => {
+          new Uint8Array(given.buffer).fill(0xff);
+          return Uint8Array.of(structuredClone(given, { transfer: [given.buffer as ArrayBuffer] })[0]!);
+        }),
+      );
+      await peer.hello();
+      const answer = await within(5_000, peer.call('give', payload, RESPONSE_UNARY, { trace: 'kept' }));
+      expect(answer).to.deep.include({ ok: true, payload: Uint8Array.of(0xff), headers: new Map([['trace', 'kept']]) });
+    });
+  }
 
   it('a peer that is registered anew during its hello is one peer still', async () => {
     peer.handlers = ['slow'];

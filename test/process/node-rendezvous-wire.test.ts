@@ -133,8 +133,12 @@ streamSuite('a node that stages, read by a foreign node', (host, nodes) => {
     await stranger.fire('_rv_release', leaseOn(handle, 1));
     void stranger.call('_rv_acquire', utf8.encode(reference(handle)));
     await until('it was dropped', () => node.stats().droppedReplyToNobody === 1);
+    await stranger.fire('_rv_acquire', reference(handle));
+    await stranger.fire('_rv_ref', reference(handle));
+    await until('all three were dropped', () => node.stats().droppedUnknownPeer === 3);
     await pause(LATER_MS);
     expect(node.stats().rendezvousReapedLeases).to.equal(0);
+    expect((await node.metadata(handle)).refcount).to.equal(1);
     await stranger.close();
   });
 
@@ -422,6 +426,25 @@ streamSuite('a node that pulls, from a foreign node', (host, nodes) => {
     expect((await staged(2)).text).to.equal('took 10');
   });
 
+  it('the longest call timeout leaves a pull its time', async () => {
+    await start({ callTimeoutMs: 2 ** 31 - 1 });
+    own(pattern(10), 4, { pull: (_, chunk) => pause(LATER_MS).then(() => chunk) });
+    expect((await staged(1)).text).to.equal('took 10');
+  });
+
+  it('a payload that no memory holds has a code, and its lease is given back', async () => {
+    await start();
+    const total_len = 2 ** 47;
+    const chunk_size = 2 ** 32 - 1;
+    own(pattern(1), 1, {
+      acquire: () => ready({ total_len, chunk_size, chunk_count: Math.ceil(total_len / chunk_size) }),
+    });
+    const handle = new DataHandle(peer.workerId, 5n);
+    await failure('ERR_LIMIT', node.get(handle, { maxBytes: Number.MAX_SAFE_INTEGER }));
+    await until('the lease came back', () => seen('_rv_detach').length === 1);
+    expect(text(seen('_rv_detach')[0]!.payload)).to.equal(leaseOn(handle, 31));
+  });
+
   it('a payload above the limit is refused by its announcement alone, naming both sizes, and released', async () => {
     await start({ stagedPayloadMax: 1_000 });
     own(pattern(1_000), CHUNK);
@@ -530,13 +553,5 @@ streamSuite('a node that pulls, from a foreign node', (host, nodes) => {
     await until('it asked', () => seen('_rv_acquire').length === 1);
     await peer.refuse(seen('_rv_acquire')[0]!);
     expect((await answer).text).to.equal(`${PREFIX}request rejected: peer is shutting down`);
-  });
-
-  it('a staged batch stays dropped and counted', async () => {
-    await start();
-    own(pattern(10), 4);
-    await peer.fire('_stream_batch', '', { _rv: new DataHandle(peer.workerId, 1n).toText() });
-    await until('it was dropped', () => node.stats().droppedStagedBatch === 1);
-    expect(rendezvous()).to.deep.equal([]);
   });
 });

@@ -262,6 +262,35 @@ describe('the drain of a node whose thread was busy', () => {
     await second;
     expect(await within(SOON_MS, closing)).to.deep.equal(CLEAN);
   });
+
+  it('a message that waits for the thread is counted as abandoned when there is no time for it', async () => {
+    const node = await nodes.make({ host: 'piscina', messageQueueBytes: 1 });
+    const caller = await nodes.make({ host: 'piscina' });
+    introduce(node, caller);
+    let runs = 0;
+    node.registerHandler(
+      'any',
+      unaryHandler(() => {
+        runs += 1;
+      }),
+    );
+    await caller.unary(node.peerInfo, 'any');
+    // From an immediate on, timers come before what other threads say: the deadline is over before the thread takes anything.
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    const first = failure('ERR_CLOSED', caller.unary(node.peerInfo, 'any', LARGE));
+    const second = failure('ERR_HANDLER_FAILED', caller.unary(node.peerInfo, 'any', LARGE));
+    const until = performance.now() + SOON_MS;
+    while (node.stats().refusedQueueFull === 0 && performance.now() < until);
+    expect(node.stats().refusedQueueFull).to.equal(1);
+    const closing = node.close({ timeoutMs: 0 });
+    const passed = performance.now() + 20;
+    while (performance.now() < passed);
+    expect(await within(SOON_MS, closing)).to.deep.equal({ ...CLEAN, drained: false, abandonedHandlers: 1 });
+    expect(runs).to.equal(1);
+    await second;
+    await caller.close();
+    await first;
+  });
 });
 
 streamSuite('streams of a closing node', (host, nodes) => {

@@ -3,7 +3,9 @@
 import { renameSync, rmSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { expect } from 'chai';
+import { Registry } from 'prom-client';
 import { type LaneHostKind, PeerInfo, StreamAnchorHandle, unaryHandler, type Velo } from '../../lib/index.js';
+import { registerMetrics } from '../../lib/metrics/register.js';
 import { decodeTcpEndpoints, encodeUdsPath, encodeWorkerAddress } from '../../lib/wire/address.js';
 import { RECORD_OPEN_SLOT } from '../../lib/wire/batch.js';
 import { ADDRESS_KEY_LANES, ADDRESS_KEY_TCP, ADDRESS_KEY_UDS } from '../../lib/wire/names.js';
@@ -20,6 +22,7 @@ import {
   streamSuite,
   until,
 } from '../support/nodes.js';
+import { Scrape } from '../support/scrape.js';
 import { closed, directoryPerTest, leaveSocket, listenOn } from '../support/socket-files.js';
 import { accept, recordsOf, WirePeer } from '../support/wire-peer.js';
 import { kill } from './crashing-lane.js';
@@ -40,9 +43,19 @@ function tcpPort(node: Velo): number {
   return decodeTcpEndpoints(node.peerInfo.entries().get(ADDRESS_KEY_TCP)!)[0]!.port;
 }
 
-/** TCP connections of this thread, inline lanes included. */
-function tcpSockets(): number {
-  return process.getActiveResourcesInfo().filter((resource) => resource === 'TCPSocketWrap').length;
+/** All numbers of one transport that have to do with its sockets. Whole once the node is closed. */
+async function countsOf(node: Velo, transport: string): Promise<{ frames: number[]; rest: number }> {
+  const registry = new Registry();
+  registerMetrics(node, registry);
+  const own = (await Scrape.of(registry)).samples.filter(({ labels }) => labels.transport === transport);
+  const frames = ['inbound', 'outbound'].map((direction) =>
+    sum(own.filter(({ name, labels }) => name === 'velo_transport_frames_total' && labels.direction === direction)),
+  );
+  return { frames, rest: sum(own.filter(({ name }) => name !== 'velo_transport_frames_total')) };
+}
+
+function sum(samples: readonly { readonly value: number }[]): number {
+  return samples.reduce((total, { value }) => total + value, 0);
 }
 
 async function echoes(from: Velo, to: Velo): Promise<void> {
@@ -63,7 +76,6 @@ streamSuite('nodes on Unix sockets', (host, nodes) => {
 
   for (const lanes of [1, 4]) {
     it(`messages and streams go over the sockets alone, with ${lanes} lane(s)`, async () => {
-      const before = tcpSockets();
       const a = await nodes.make({ host, lanes, udsPath: directory.at('a') });
       const b = await nodes.make({ host, lanes, udsPath: directory.at('b') });
       const files = (name: string) => range(0, lanes).map((lane) => (lane === 0 ? name : `${name}.${lane}`));
@@ -77,12 +89,16 @@ streamSuite('nodes on Unix sockets', (host, nodes) => {
       );
       const reading = streams.map(({ anchor }) => readAll(anchor));
       await Promise.all(streams.map(({ sender }) => sendRange(sender, 0, 200)));
-      if (host === 'inline') expect(tcpSockets()).to.equal(before);
       await Promise.all(streams.map(({ sender }) => sender.finalize()));
       for (const read of reading) expect(await read).to.deep.equal({ items: range(0, 200), error: undefined });
       expect(a.stats()).to.include({ droppedWrongHome: 0, droppedUnknownPeer: 0, connectFailures: 0 });
       await Promise.all([a.close(), b.close()]);
       expect(directory.names()).to.deep.equal([]);
+      for (const node of [a, b]) {
+        expect(await countsOf(node, 'tcp')).to.deep.equal({ frames: [0, 0], rest: 0 });
+        for (const frames of (await countsOf(node, 'uds')).frames) expect(frames).to.be.greaterThan(lanes);
+        expect(node.stats().spoofSuspected).to.equal(0);
+      }
     });
   }
 

@@ -7,6 +7,7 @@ import type { Peer } from '../../../lib/control/peer-book.js';
 import { Staging } from '../../../lib/control/staging.js';
 import { VeloError } from '../../../lib/errors.js';
 import type { ClientPlane } from '../../../lib/lanes/client-plane.js';
+import { CMD_FRAME, CMD_STAGED_FRAME, readU32 } from '../../../lib/lanes/commands.js';
 import { MAX_RESPONSE_SLOTS } from '../../../lib/messenger/response-table.js';
 import { createNodeBlock, NodeBlock } from '../../../lib/plane/node-block.js';
 import { REQUEST_ID_OFFSET, RESPONSE_ACK, RESPONSE_UNARY } from '../../../lib/wire/envelope.js';
@@ -14,6 +15,9 @@ import { type ResponseId, readResponseId } from '../../../lib/wire/response-id.j
 import { PREAMBLE_LEN } from '../../../lib/wire/transport-frame.js';
 
 const PEER_BYTES = 4;
+const STAGED_HEAD_BYTES = 8;
+/** All that may be staged at once. */
+const LARGE = 300_000;
 const NO_BYTES = new Uint8Array(0);
 const peer = { number: 0, info: { instanceId: 'somebody' } } as Peer;
 
@@ -31,13 +35,17 @@ async function codeOf(promise: Promise<unknown>): Promise<string> {
 
 describe('calls when every response slot is taken', function () {
   this.timeout(60_000);
-  let sent: { id: ResponseId; token: number; payload: number | undefined }[];
+  let sent: { id: ResponseId; token: number; payload: number | undefined; staged: number }[];
+  let staging: Staging;
   let calls: Calls;
   let held: Promise<string>[];
 
-  const post = (_kind: number, token: number, body: Uint8Array) => {
-    const id = readResponseId(body, PEER_BYTES + PREAMBLE_LEN + REQUEST_ID_OFFSET);
-    sent.push({ id, token, payload: body.at(-1) });
+  const post = (kind: number, token: number, body: Uint8Array) => {
+    if (kind !== CMD_FRAME && kind !== CMD_STAGED_FRAME) return;
+    const head = kind === CMD_FRAME ? PEER_BYTES : STAGED_HEAD_BYTES;
+    const id = readResponseId(body, head + PREAMBLE_LEN + REQUEST_ID_OFFSET);
+    const staged = kind === CMD_FRAME ? 0 : readU32(body, PEER_BYTES);
+    sent.push({ id, token, payload: body.at(-1), staged });
   };
   const call = (options: CallOptions = {}, payload = NO_BYTES) =>
     calls.call(peer, 'x', RESPONSE_UNARY, payload, options);
@@ -50,8 +58,8 @@ describe('calls when every response slot is taken', function () {
 
   beforeEach(() => {
     sent = [];
-    const plane = { port: () => ({ command: post }) } as unknown as ClientPlane;
-    const staging = new Staging(plane, new NodeBlock(createNodeBlock(1, 1)), 1n, 1);
+    const plane = { port: () => ({ command: post, isOpen: true }) } as unknown as ClientPlane;
+    staging = new Staging(plane, new NodeBlock(createNodeBlock(1, 1)), 1n, LARGE);
     calls = new Calls(new Outbox(plane, 1, 2, staging), 30_000);
     held = [];
     for (let i = 0; i < MAX_RESPONSE_SLOTS; i += 1) held.push(codeOf(call()));
@@ -139,6 +147,43 @@ describe('calls when every response slot is taken', function () {
     calls.failAll(new VeloError('ERR_CLOSED', 'over'));
     expect(await Promise.all(waits)).to.deep.equal(['ERR_CLOSED', 'ERR_CLOSED']);
     expect(calls.pending).to.equal(0);
+  });
+
+  it('what waits for a slot has its room already: large ones go out one by one, each as the one before is gone', async () => {
+    const waits = [
+      codeOf(call({ awaitCapacity: true }, new Uint8Array(LARGE))),
+      codeOf(calls.fire(peer, 'x', new Uint8Array(LARGE), { awaitCapacity: true })),
+      codeOf(call({ awaitCapacity: true }, new Uint8Array(LARGE))),
+    ];
+    const large = () => sent.filter(({ staged }) => staged > 0);
+    for (const n of [0, 1, 2]) {
+      await settle();
+      expect(large()).to.have.length(n);
+      answer(idAt(2 * n));
+      answer(idAt(2 * n + 1));
+      await settle();
+      // There is a slot for the next one too, but no room.
+      expect(large()).to.have.length(n + 1);
+      const { token, id, staged } = large()[n]!;
+      if (token === 0) answer(id);
+      else calls.admitted(token, undefined);
+      while (calls.pending < MAX_RESPONSE_SLOTS) held.push(codeOf(call()));
+      staging.gone(staged);
+    }
+    expect(await Promise.all(waits)).to.deep.equal(waits.map(() => 'it resolved'));
+    expect(staging.bytes).to.equal(0);
+  });
+
+  it('who gives up a wait for a slot gives its room back', async () => {
+    expect(await codeOf(call({ awaitCapacity: true, timeoutMs: 20 }, new Uint8Array(LARGE)))).to.equal('ERR_TIMEOUT');
+    const abort = new AbortController();
+    const { signal } = abort;
+    const fired = codeOf(calls.fire(peer, 'x', new Uint8Array(LARGE), { awaitCapacity: true, signal }));
+    await settle();
+    expect(staging.bytes).to.equal(LARGE);
+    abort.abort();
+    expect(await fired).to.equal('ERR_ABORTED');
+    expect(staging.bytes).to.equal(0);
   });
 
   it('a timeout raises the generation: the late answer is counted, and nobody else gets it', async () => {

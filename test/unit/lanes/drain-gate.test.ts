@@ -60,13 +60,14 @@ describe('the drain gate of a lane', () => {
     const dialed = { ...socket, dialed: true, metrics: connectionMetrics(), writeBack: () => false };
     const mine = encodeRequestHeader(RESPONSE_NONE, ID, 'mine');
     const exempt = encodeRequestHeader(RESPONSE_NONE, ID, '_rv_pull');
-    const admits = (header: Uint8Array, source: Parameters<DrainGate['admits']>[3]) =>
-      gate.admits(header, 0, header.length, source);
+    const admits = (header: Uint8Array, source: Parameters<DrainGate['admits']>[4]) =>
+      gate.admits(header, 0, header.length, 5, source);
     expect(admits(mine, accepted)).to.equal(true);
     node.closeGate();
     expect([admits(exempt, accepted), admits(exempt, dialed)]).to.deep.equal([true, true]);
     expect([admits(mine, accepted), admits(mine, dialed)]).to.deep.equal([false, false]);
-    expect([metrics.drainRejected, dialed.metrics.drainRejected]).to.deep.equal([1, 1]);
+    for (const counts of [metrics, dialed.metrics])
+      expect(counts).to.include({ drainRejected: 1, drainRejectedBytes: mine.length + 5 });
     expect(written).to.have.length(1);
     expect(written[0]![2]).to.equal(FRAME_SHUTTING_DOWN);
     expect(written[0]!.slice(PREAMBLE_LEN)).to.deep.equal(mine);

@@ -110,7 +110,12 @@ describe('the calls of a lane', () => {
     expect(frames.filter((frame) => requestOf(frame).id.slot === 0)).to.have.length(0);
     const origin = workerOrigin(LANE);
     for (const generation of [0, 1, 2])
-      calls.refused({ kind: 'refused', origin, slot: 0, generation: wireGeneration(origin, generation + 1) });
+      calls.refused({ kind: 'refused', origin, slot: 0, generation: wireGeneration(origin, generation) });
+    for (let i = 0; i < 5_000; i++) calls.fire(peer, '_rv_release', PAYLOAD);
+    expect(
+      frames.filter((frame) => requestOf(frame).id.slot === 0),
+      'nobody can free it',
+    ).to.have.length(0);
     expect(calls.refused({ kind: 'refused', origin: ORIGIN_MAIN, slot: 1, generation: 0 })).to.equal(false);
     expect(calls.pending).to.equal(1);
   });

@@ -114,6 +114,21 @@ describe('the store of staged payloads', () => {
     expect(gone).to.have.length(2);
   });
 
+  it('a reference that was added to a message stays, whichever of the two ends is first', () => {
+    for (const overFirst of [true, false]) {
+      const { store, gone, put, acquire } = makeStore();
+      put(1, 1, 'message');
+      const lease = acquire(1);
+      store.ref(1);
+      if (overFirst) store.over(1);
+      store.release(1, lease, 0);
+      if (!overFirst) store.over(1);
+      expect([gone.length, store.facts(1)?.refcount]).to.deep.equal([0, 1]);
+      store.release(1, acquire(1), 0);
+      expect(gone).to.deep.equal(['1/me']);
+    }
+  });
+
   it('an idle lease lapses: it holds nothing, may be taken up again, and its release still counts', () => {
     const { store, metrics, gone, put, acquire } = makeStore();
     put(1, 1);
@@ -252,6 +267,8 @@ interface ModelData {
   message: boolean;
   refcount: number;
   over: boolean;
+  /** Nobody released it yet, and its message did not give it up. */
+  own: boolean;
   usedAt: number;
 }
 
@@ -264,7 +281,7 @@ class Model {
   private next = 1;
 
   put(id: number, message: boolean): void {
-    this.data.set(id, { message, refcount: 1, over: false, usedAt: this.now });
+    this.data.set(id, { message, refcount: 1, over: false, own: true, usedAt: this.now });
   }
 
   acquire(id: number): number {
@@ -302,7 +319,10 @@ class Model {
     if (kind === 'renew') return 'ended';
     this.leases.delete(lease);
     const data = this.data.get(id)!;
-    if (kind === 'release') data.refcount = Math.max(0, data.refcount - 1);
+    if (kind === 'release') {
+      data.refcount = Math.max(0, data.refcount - 1);
+      data.own = false;
+    }
     this.collect(id);
     return 'ended';
   }
@@ -332,7 +352,11 @@ class Model {
   private collect(id: number): void {
     const data = this.data.get(id);
     if (data === undefined || this.isHeld(id)) return;
-    if (data.refcount === 0 || (data.over && data.refcount === 1)) this.drop(id);
+    if (data.over && data.own) {
+      data.own = false;
+      data.refcount -= 1;
+    }
+    if (data.refcount === 0) this.drop(id);
   }
 
   private drop(id: number): void {

@@ -7,7 +7,7 @@ import {
   OVERFLOW_TEXT,
   QUEUE_FULL_TEXT,
 } from '../../../lib/messenger/handler-table.js';
-import { amHandler, typedUnary, unaryHandler } from '../../../lib/messenger/handlers.js';
+import { amHandler, type MessageHandler, typedUnary, unaryHandler } from '../../../lib/messenger/handlers.js';
 import { RESPONSE_ACK, RESPONSE_NONE, RESPONSE_UNARY } from '../../../lib/wire/envelope.js';
 
 const NO_BYTES = new Uint8Array(0);
@@ -102,6 +102,14 @@ describe('handler table', () => {
       amHandler(() => {}),
     );
     expect(table.names().length).to.equal(3);
+  });
+
+  it('takes no function for a handler, and nothing else that is none', () => {
+    for (const none of [() => NO_BYTES, undefined, null, {}, 'handler'])
+      expect(thrownBy(() => table.register('name', none as unknown as MessageHandler))).to.equal(
+        'ERR_INVALID_ARGUMENT',
+      );
+    expect(table.names()).to.deep.equal([]);
   });
 
   it('replaces a handler on the same name, for messages from then on', async () => {
@@ -271,6 +279,36 @@ describe('handler table', () => {
     await settle();
     expect(plans.map((plan) => plan.reply)).to.deep.equal(['responseError', ...Array(4).fill('response')]);
     expect([table.inFlight, table.ordered.counts.lanesCreated]).to.deep.equal([0, 0]);
+  });
+
+  it('a handler that replaces one with maxConcurrent has its own limit from the first message on', async () => {
+    const started: string[] = [];
+    const ends: (() => void)[] = [];
+    const named = (name: string, maxConcurrent: number) =>
+      unaryHandler(
+        () => {
+          started.push(name);
+          return new Promise<undefined>((resolve) => ends.push(() => resolve(undefined)));
+        },
+        { maxConcurrent },
+      );
+    const send = (count: number) => {
+      for (let i = 0; i < count; i += 1) table.dispatch(request('h'), NO_BYTES, reply);
+    };
+    table.register('h', named('wide', 2));
+    send(3);
+    table.register('h', named('narrow', 1));
+    send(3);
+    expect(started).to.deep.equal(['wide', 'wide', 'narrow']);
+    for (const end of ends.splice(0)) end();
+    await settle();
+    expect(started.slice(3)).to.deep.equal(['wide', 'narrow']);
+    while (ends.length > 0) {
+      for (const end of ends.splice(0)) end();
+      await settle();
+    }
+    expect(started.slice(5)).to.deep.equal(['narrow']);
+    expect([plans.length, table.inFlight, table.limited.lanes]).to.deep.equal([6, 0, 0]);
   });
 
   it('what waits for maxConcurrent is bounded, and refused with a text', async () => {

@@ -120,11 +120,29 @@ describe('handlers', () => {
     for (const value of [undefined, null, 7, {}, '']) {
       expect(await run(throwing(value), utf8(''))).to.deep.equal({ kind: 'panicked' });
     }
+    expect(await run(throwing(Object.assign(new Error(), { message: 5 })), utf8(''))).to.deep.equal({
+      kind: 'failed',
+      text: '5',
+    });
     const later = unaryHandler(async () => {
       await Promise.resolve();
       throw new Error('later');
     });
     expect(await run(later, utf8(''))).to.deep.equal({ kind: 'failed', text: 'later' });
+  });
+
+  it('what cannot even be put in words ends a run like anything else', async () => {
+    const silent = Object.assign(new Error(), { message: Object.create(null) });
+    const throwing = unaryHandler(() => {
+      throw silent;
+    });
+    expect(await run(throwing, utf8(''))).to.deep.equal({ kind: 'panicked' });
+    const unwritable = typedUnary(() => ({
+      get field() {
+        throw Object.create(null);
+      },
+    }));
+    expect(await run(unwritable, utf8('1'))).to.deep.equal({ kind: 'badOutput', text: '' });
   });
 
   it('starts a handler in the call itself', () => {

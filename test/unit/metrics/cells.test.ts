@@ -49,12 +49,14 @@ describe('metrics: cells', () => {
         fill(array);
       sockets.writeSeconds.count = next;
       sockets.drainRejected = next++;
+      sockets.framesReceived[0]! += sockets.drainRejected;
       sockets.dialed = next++;
     }
     fill(lane.mux.sent.buckets);
     lane.mux.sent.count = 1;
     const last = next;
-    lane.messagesToClients = tcp.framesReceived[0]! + uds.framesReceived[0]!;
+    for (const { framesReceived, drainRejected } of [tcp, uds])
+      lane.messagesToClients += framesReceived[0]! - drainRejected;
     lane.publishAll();
     const cells = Array.from({ length: CELL_COUNT - CELL_NAMES.length }, (_, i) => block.total(CELL_NAMES.length + i));
     for (let value = 1; value < last; value += 1)

@@ -115,6 +115,21 @@ describe('metrics: registration', () => {
     expect(json.find(({ name }) => name === LIVE)).to.deep.include({ type: 'gauge', aggregator: 'sum' });
   });
 
+  it('a registry of OpenMetrics that was scraped takes further nodes, and lets them go', async () => {
+    const open = new Registry<OpenMetricsContentType>();
+    open.setContentType(Registry.OPENMETRICS_CONTENT_TYPE);
+    const first = registerMetrics(nodeOf(1), open, { labels: { node: 'a' } });
+    const families = open.getMetricsAsArray().length;
+    await open.metrics();
+    const second = registerMetrics(nodeOf(2), open, { labels: { node: 'b' } });
+    expect(open.getMetricsAsArray()).to.have.length(families);
+    const scrape = new Scrape((await open.metrics()).replace('# EOF\n', ''));
+    expect(scrape.by('velo_messenger_inbound_dequeued_total', 'node')).to.deep.equal({ a: 1, b: 2 });
+    first();
+    second();
+    expect(open.getMetricsAsArray()).to.deep.equal([]);
+  });
+
   it('names of handlers are escaped, and no more than 1,024 of them have series', async () => {
     const metrics = new MessengerMetrics(() => 0);
     const node = nodeOf(0);
