@@ -1,6 +1,5 @@
 // Every way a stream between a velomux node and a real velo node can end, on both sides: what was sent before is read, and there is
-// exactly one end. Two things cannot be tested today, because velomux has no watchdog and no heartbeats: that a reader of ours ends
-// when its Rust sender's process dies (it waits), and that a Rust reader keeps a quiet sender of ours.
+// exactly one end. Processes that die or stand still without a word: `liveness.test.ts`.
 
 import { expect } from 'chai';
 import { failure, pause, until } from '../support/nodes.js';

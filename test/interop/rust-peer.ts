@@ -158,6 +158,15 @@ export class RustPeer {
     await this.exited;
   }
 
+  /** Stops the process where it stands, until `thaw`. */
+  freeze(): void {
+    this.child.kill('SIGSTOP');
+  }
+
+  thaw(): void {
+    this.child.kill('SIGCONT');
+  }
+
   register(info: PeerInfo): Promise<void> {
     return this.op('register', info);
   }
