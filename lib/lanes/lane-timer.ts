@@ -1,5 +1,5 @@
-// The one timer of a lane, or of whoever else has many deadlines. Deadlines change with every turn; arming a timer for each would cost more than the turn. So a
-// standing timer that fires too early is left alone: it fires, finds nothing due, and is armed anew.
+// The one timer of a lane, or of whoever else has many deadlines. Deadlines change with every turn; arming a timer for each would
+// cost more than the turn. So a standing timer that fires too early is left alone: it fires, finds nothing due, and is armed anew.
 
 import { performance } from 'node:perf_hooks';
 

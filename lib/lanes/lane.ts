@@ -7,14 +7,11 @@ import { VeloError } from '../errors.js';
 import type { Runnable } from '../mux/batcher-types.js';
 import { DrainVisits } from '../mux/drain-visits.js';
 import { SLOT_CLOSED } from '../mux/egress-slot.js';
-import { Heartbeats } from '../mux/heartbeats.js';
-import type { IngressSlot } from '../mux/ingress-slot.js';
 import type { IngressTable } from '../mux/ingress-table.js';
 import type { Receiver } from '../mux/ingress-types.js';
 import type { MuxConfig } from '../mux/mux-config.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import type { PeerBatcher } from '../mux/peer-batcher.js';
-import { type SlotWatch, Watchdog } from '../mux/watchdog.js';
 import { type ClientConduit, ClientRows, WorkerConduit } from '../plane/conduit.js';
 import { NodeBlock } from '../plane/node-block.js';
 import { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
@@ -42,6 +39,7 @@ import type { LaneBoot, ListeningLane } from './lane-boot.js';
 import { LaneMetrics, type TransportKey } from './lane-metrics.js';
 import { LaneTimer } from './lane-timer.js';
 import { Listener } from './listener.js';
+import { Liveness } from './liveness.js';
 import { MessageFrame } from './message-frame.js';
 import { type PeerLane, PeerLink } from './peer-link.js';
 import { LaneRendezvous } from './rendezvous.js';
@@ -80,9 +78,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private readonly visits: DrainVisits<IngressTable>;
   private readonly timer = new LaneTimer(() => this.onTimer());
   private readonly claimed: ClaimedBind = { row: 0, generation: 0, credit: 0, byteBudget: 0, heartbeatMs: 0 };
-  private readonly heartbeats = new Heartbeats();
-  private readonly watchdog: Watchdog;
-  private lookQueued = false;
+  private readonly liveness: Liveness;
   private scheduled: Runnable[] = [];
   private readonly drainedTables: IngressTable[] = [];
   private lastRecordAt = 0;
@@ -112,7 +108,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.node = new NodeBlock(memory.node);
     this.laneMetrics = new LaneMetrics(this.node, options.lane);
     this.metrics = this.laneMetrics.mux;
-    this.watchdog = new Watchdog(this.metrics);
+    this.liveness = new Liveness(this, this.metrics);
     this.pool = new FramePool(() => this.touch());
     this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
@@ -248,7 +244,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   }
 
   private arm(): void {
-    let due = Math.min(this.nextSweep, this.heartbeats.deadline(), this.watchdog.deadline());
+    let due = Math.min(this.nextSweep, this.liveness.deadline());
     for (const batcher of this.batchers) due = Math.min(due, batcher.deadline());
     if (this.rendezvous !== undefined) due = Math.min(due, this.rendezvous.deadline());
     const visit = this.visits.deadline();
@@ -265,31 +261,12 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
       for (const link of this.links) link.drain();
       for (let table = this.visits.takeDue(now); table !== undefined; table = this.visits.takeDue(now))
         table.visitDrained();
-      this.heartbeats.run(now);
-      if (this.watchdog.run(now)) this.lookBeforeFiring();
+      this.liveness.run(now);
       for (const batcher of this.batchers) if (batcher.deadline() <= now) batcher.run();
       if (now >= this.nextSweep) this.sweep(now);
       this.rendezvous?.sweep(now);
       this.endTurn();
     });
-  }
-
-  /**
-   * A sender had its last window. Whatever lies in a socket speaks for it: this thread may have been stopped, or busy. A check phase
-   * comes behind a poll of all sockets, and the second one behind the first read of connections that the first poll accepted.
-   */
-  private lookBeforeFiring(): void {
-    if (this.lookQueued) return;
-    this.lookQueued = true;
-    const decide = () => {
-      this.lookQueued = false;
-      this.guard(() => {
-        this.beforeFrames();
-        this.watchdog.decide();
-        this.endTurn();
-      });
-    };
-    setImmediate(() => setImmediate(decide));
   }
 
   private sweep(now: number): void {
@@ -345,8 +322,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
       if (this.ending !== undefined) throw new VeloError('ERR_CLOSED', 'the lane is closing');
       stream.slot = batcher.open(stream, anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget);
       // Refused at once, it is over already.
-      if (stream.slot.state !== SLOT_CLOSED)
-        stream.beat = this.heartbeats.start(stream, command.heartbeatMs, this.now());
+      if (stream.slot.state !== SLOT_CLOSED) this.liveness.beat(stream, command.heartbeatMs);
       link.lookForEnding(stream);
     } catch (error) {
       if (!VeloError.is(error)) throw error;
@@ -424,13 +400,10 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const claimed = this.claimed;
     if (!link?.rows.receivers.claim(row, this.lane, anchorHi, anchorLo, sessionHi, sessionLo, claimed))
       return undefined;
-    const stream = new IngressStream(link, table, claimed, sessionHi, sessionLo, this.watchSlot);
+    const stream = new IngressStream(link, table, claimed, sessionHi, sessionLo, this.liveness.watch);
     link.receivers[row] = stream;
     return stream;
   }
-
-  private readonly watchSlot = ({ table, heartbeatMs }: IngressStream, slot: IngressSlot): SlotWatch =>
-    this.watchdog.watch(table, slot, heartbeatMs, this.now());
 
   connect(to: Endpoint): OutgoingConnection {
     return new OutgoingConnection({
