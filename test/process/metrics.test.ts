@@ -331,10 +331,12 @@ streamSuite('metrics of a node', (host, nodes) => {
     pair.producer.flushBatch();
     expect((await anchor[Symbol.asyncIterator]().next()).value).to.equal(0);
     const name = 'velo_streaming_mux_records_per_batch';
+    // Hello, attach, and the batches: frames are published a moment after the batches are.
+    const wrote = (scrape: Scrape) => messages(scrape, 'outbound') >= 4 && everyFrameWritten(scrape);
     const atProducer = await scraped(
       registries[0],
       'both batches are written',
-      (scrape) => scrape.value(`${name}_count`, { direction: 'sent' }) === 2 && everyFrameWritten(scrape),
+      (scrape) => scrape.value(`${name}_count`, { direction: 'sent' }) === 2 && wrote(scrape),
     );
     const atConsumer = await scraped(
       registries[1],
