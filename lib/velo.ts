@@ -3,14 +3,13 @@
 import { randomBytes } from 'node:crypto';
 import type { AttachOptions } from './control/attach.js';
 import type { CallOptions, SendOptions } from './control/calls.js';
-import { ControlPlane } from './control/control-plane.js';
 import type { DataInfo, DataLease, GetOptions } from './control/data-client.js';
 import type { AskOptions } from './control/hellos.js';
 import { Membership } from './control/membership.js';
 import { ownAddress, ownEndpoints } from './control/own-address.js';
 import type { PeerTarget } from './control/peer-book.js';
 import type { CloseOptions, CloseReport } from './control/shutdown.js';
-import { startLanes } from './control/start-lanes.js';
+import { ControlPlane } from './control-plane.js';
 import { VeloError } from './errors.js';
 import type { MessageHandler } from './messenger/handlers.js';
 import { type CellTotals, readTotals } from './metrics/cells.js';
@@ -19,6 +18,7 @@ import { METRICS_SOURCE, type Measured, type MetricsSource } from './metrics/sou
 import { heartbeatInterval, type ResolvedOptions, resolveOptions, rowsFor, type VeloOptions } from './options.js';
 import { ClientRows, createClientRows } from './plane/conduit.js';
 import { createNodeBlock, NodeBlock } from './plane/node-block.js';
+import { startLanes } from './start-lanes.js';
 import { LocalOutlet } from './streaming/local-outlet.js';
 import { MuxOutlet } from './streaming/mux-outlet.js';
 import { StreamAnchor } from './streaming/stream-anchor.js';

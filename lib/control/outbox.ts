@@ -3,7 +3,7 @@
 
 import { VeloError } from '../errors.js';
 import type { ClientPlane } from '../lanes/client-plane.js';
-import { CMD_FRAME, CMD_HELLO_ANSWER, CMD_STAGED_FRAME, writeU32 } from '../lanes/commands.js';
+import { CMD_FRAME, CMD_HELLO_ANSWER, CMD_STAGED_FRAME, MESSENGER_LANE, writeU32 } from '../lanes/commands.js';
 import type { Claim } from '../messenger/fifo-budget.js';
 import type { ResponseSlot } from '../messenger/response-table.js';
 import { requestHeaderLength, writeRequestHeader } from '../wire/envelope.js';
@@ -15,8 +15,6 @@ import { encodeUtf8 } from '../wire/utf8.js';
 import type { Peer } from './peer-book.js';
 import type { Staging } from './staging.js';
 
-/** Frames of the messenger ride lane 0. */
-const MESSENGER_LANE = 0;
 const PEER_BYTES = 4;
 /** Before a frame whose payload is staged: peer number, data id. */
 const STAGED_HEAD_BYTES = 8;

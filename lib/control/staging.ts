@@ -3,7 +3,7 @@
 
 import { VeloError } from '../errors.js';
 import type { ClientPlane } from '../lanes/client-plane.js';
-import { CMD_REGISTER, CMD_STAGE, CMD_UNSTAGE } from '../lanes/commands.js';
+import { CMD_REGISTER, CMD_STAGE, CMD_UNSTAGE, MESSENGER_LANE } from '../lanes/commands.js';
 import { type Claim, FifoBudget } from '../messenger/fifo-budget.js';
 import type { NodeBlock } from '../plane/node-block.js';
 import { DataHandle } from '../wire/handle.js';
@@ -13,8 +13,6 @@ import { STAGING_THRESHOLD } from '../wire/rendezvous-messages.js';
 export const MAX_STAGED_PAYLOADS = 65_536;
 /** Messages that may wait for room. */
 export const MAX_STAGING_WAITERS = 4_096;
-/** Payloads ride where messages do. */
-const MESSENGER_LANE = 0;
 const NO_BYTES = new Uint8Array(0);
 
 export class Staging {

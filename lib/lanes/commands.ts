@@ -4,6 +4,9 @@
 import { type ErrorCode, VeloError } from '../errors.js';
 import type { SocketEnds } from './socket-info.js';
 
+/** The lane that messages and payloads ride. */
+export const MESSENGER_LANE = 0;
+
 // ---- client → lane (record kinds of the egress ring) -----------------------------------------------------------------
 /** tag: sender row; body: one stream frame. */
 export const CMD_DATA = 1;

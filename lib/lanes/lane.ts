@@ -25,7 +25,7 @@ import {
 } from '../plane/rows.js';
 import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
 import { ClientLink, type LinkLane } from './client-link.js';
-import { type OpenCommand, type PeerRoute, SELF_PEER } from './commands.js';
+import { MESSENGER_LANE, type OpenCommand, type PeerRoute, SELF_PEER } from './commands.js';
 import { OutgoingConnection } from './connection.js';
 import { Deadline } from './deadline.js';
 import { DrainGate } from './drain-gate.js';
@@ -114,7 +114,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
     this.gate = new DrainGate(this.node);
     this.router = new InboundRouter(this, this.laneMetrics.drops, this.gate);
-    if (options.lane === 0)
+    if (options.lane === MESSENGER_LANE)
       this.rendezvous = new LaneRendezvous(this, this.router, options.rendezvous, this.laneMetrics.rendezvous);
     this.router.rendezvous = this.rendezvous;
     this.listener = this.makeListener('tcp');

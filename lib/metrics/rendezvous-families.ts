@@ -2,11 +2,10 @@
 // values are those of the reference.
 
 import { CELL_NAMES } from './cells.js';
-import type { FamilySpec } from './family.js';
+import type { Emit, FamilySpec } from './family.js';
 import { RENDEZVOUS_SECONDS } from './histogram.js';
 import { RENDEZVOUS_OPERATIONS, type RendezvousOperation } from './rendezvous-metrics.js';
 import { RENDEZVOUS_CELLS, readHistogram } from './series-cells.js';
-import type { MetricsSource } from './source.js';
 
 const OUTCOMES = ['success', 'error'] as const;
 
@@ -16,47 +15,54 @@ const BYTES = {
   get: CELL_NAMES.indexOf('rendezvousGetBytes'),
 };
 
-/** Both threads' durations of one kind, as one histogram. */
-function durations(
-  source: MetricsSource,
-  operation: RendezvousOperation,
-  outcome: 'success' | 'error',
-): { buckets: number[]; sum: number } {
-  const lane = readHistogram((cell) => source.cell(cell), RENDEZVOUS_CELLS[operation][outcome], RENDEZVOUS_SECONDS);
-  const main = source.rendezvous.operations[operation][outcome];
-  return { buckets: lane.buckets.map((count, i) => count + main.buckets[i]!), sum: lane.sum + main.sum };
+interface OperationLabels extends Readonly<Record<string, string>> {
+  readonly operation: RendezvousOperation;
+  readonly outcome: (typeof OUTCOMES)[number];
+}
+
+/** A family with one value per operation and outcome, of the durations of both threads. */
+function operationFamily(
+  name: string,
+  type: FamilySpec['type'],
+  help: string,
+  read: (emit: Emit, labels: OperationLabels, buckets: number[], sum: number) => void,
+): FamilySpec {
+  const labels = ['operation', 'outcome'];
+  return {
+    name,
+    type,
+    labels,
+    help,
+    read: (source, emit) => {
+      for (const operation of RENDEZVOUS_OPERATIONS)
+        for (const outcome of OUTCOMES) {
+          const first = RENDEZVOUS_CELLS[operation][outcome];
+          const lane = readHistogram((cell) => source.cell(cell), first, RENDEZVOUS_SECONDS);
+          const main = source.rendezvous.operations[operation][outcome];
+          const buckets = lane.buckets.map((count, i) => count + main.buckets[i]!);
+          read(emit, { operation, outcome }, buckets, lane.sum + main.sum);
+        }
+    },
+  };
 }
 
 export const RENDEZVOUS_FAMILIES: readonly FamilySpec[] = [
-  {
-    name: 'velo_rendezvous_operations_total',
-    type: 'counter',
-    labels: ['operation', 'outcome'],
-    help: 'Payloads that this node staged, registered or fetched, and what it asked of their owners.',
-    read: (source, emit) => {
-      for (const operation of RENDEZVOUS_OPERATIONS)
-        for (const outcome of OUTCOMES) {
-          const { buckets } = durations(source, operation, outcome);
-          emit.value(
-            { operation, outcome },
-            buckets.reduce((sum, count) => sum + count, 0),
-          );
-        }
-    },
-  },
-  {
-    name: 'velo_rendezvous_operation_duration_seconds',
-    type: 'histogram',
-    labels: ['operation', 'outcome'],
-    help: 'Time of those operations; that of a get is its whole transfer.',
-    read: (source, emit) => {
-      for (const operation of RENDEZVOUS_OPERATIONS)
-        for (const outcome of OUTCOMES) {
-          const { buckets, sum } = durations(source, operation, outcome);
-          emit.histogram({ operation, outcome }, RENDEZVOUS_SECONDS, buckets, sum);
-        }
-    },
-  },
+  operationFamily(
+    'velo_rendezvous_operations_total',
+    'counter',
+    'Payloads that this node staged, registered or fetched, and what it asked of their owners.',
+    (emit, labels, buckets) =>
+      emit.value(
+        labels,
+        buckets.reduce((sum, count) => sum + count, 0),
+      ),
+  ),
+  operationFamily(
+    'velo_rendezvous_operation_duration_seconds',
+    'histogram',
+    'Time of those operations; that of a get is its whole transfer.',
+    (emit, labels, buckets, sum) => emit.histogram(labels, RENDEZVOUS_SECONDS, buckets, sum),
+  ),
   {
     name: 'velo_rendezvous_bytes_total',
     type: 'counter',

@@ -5,8 +5,8 @@ import { unaryHandler } from '../../lib/index.js';
 import { failure, pause, until } from '../support/nodes.js';
 import { WirePeer } from '../support/wire-peer.js';
 import { bothIdle, bytes, consume, expected, interop, rustReaches } from './kit.js';
+import { OperationError } from './line-process.js';
 import { bytesOf, itemsOf } from './payload.js';
-import { RustError } from './rust-peer.js';
 
 const SIZES = [1, 20, 300];
 
@@ -105,7 +105,7 @@ describe('interop: our node drains', () => {
     await rust.unary(node, 'echo', { length: 1, seed: 1 });
     node.beginDrain();
     const error = await rust.unary(node, 'echo', { length: 1, seed: 1 }).catch((failed: unknown) => failed);
-    expect(error).to.be.instanceOf(RustError);
+    expect(error).to.be.instanceOf(OperationError);
     expect((error as Error).message).to.include('request rejected: peer is shutting down');
   });
 

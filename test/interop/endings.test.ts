@@ -4,8 +4,8 @@
 import { expect } from 'chai';
 import { failure, pause, until } from '../support/nodes.js';
 import { bothIdle, bytes, consume, expected, interop, rustReaches } from './kit.js';
+import { OperationError } from './line-process.js';
 import { itemsOf } from './payload.js';
-import { RustError } from './rust-peer.js';
 import { VelomuxChild } from './velomux-child.js';
 
 const SIZES = [0, 1, 20, 300, 4_000, 7];
@@ -27,7 +27,7 @@ describe('interop: endings', () => {
       // The anchor is free again once our reader has met the end of the attachment before.
       while (sender === undefined)
         sender = await rust.attach(anchor.handle).catch((error: unknown) => {
-          if (error instanceof RustError && /already attached/.test(error.message)) return undefined;
+          if (error instanceof OperationError && /already attached/.test(error.message)) return undefined;
           throw error;
         });
       await rust.produce(sender, { sizes: SIZES, seed: 1, from: turn * SIZES.length });

@@ -23,8 +23,9 @@ import {
 import { failure, pause } from '../support/nodes.js';
 import { dataRecord, WirePeer } from '../support/wire-peer.js';
 import { interop } from './kit.js';
+import { OperationError } from './line-process.js';
 import { bytesOf, fingerprint } from './payload.js';
-import { RustError, type RustPeer } from './rust-peer.js';
+import type { RustPeer } from './rust-peer.js';
 
 const utf8 = new TextEncoder();
 const NO_BYTES = new Uint8Array(0);
@@ -282,7 +283,7 @@ describe('interop facts: messages', () => {
     expect((await call()).length).to.equal(0);
     ok = false;
     const error = await call().catch((failed: unknown) => failed);
-    expect(error).to.be.instanceOf(RustError);
+    expect(error).to.be.instanceOf(OperationError);
     expect((error as Error).message).to.equal('nö');
     close();
   });

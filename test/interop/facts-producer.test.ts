@@ -19,7 +19,8 @@ import { slotId } from '../../lib/wire/slot-id.js';
 import { pause, until } from '../support/nodes.js';
 import { accept, recordsOf, type SeenRecord, WirePeer } from '../support/wire-peer.js';
 import { interop, rustReaches } from './kit.js';
-import { RustError, type RustNodeOptions, type RustPeer } from './rust-peer.js';
+import { OperationError } from './line-process.js';
+import type { RustNodeOptions, RustPeer } from './rust-peer.js';
 
 const SESSION = 77n;
 const MANY = new Array<number>(1_000).fill(4);
@@ -46,7 +47,7 @@ describe('interop facts: Rust as the producer', () => {
     try {
       await action;
     } catch (error) {
-      if (error instanceof RustError) return error.message;
+      if (error instanceof OperationError) return error.message;
       throw error;
     }
     throw new Error('nothing failed over there');

@@ -8,8 +8,8 @@ import { FRAME_ACK, FRAME_RESPONSE } from '../../lib/wire/transport-frame.js';
 import { failure, pause, until } from '../support/nodes.js';
 import { WirePeer } from '../support/wire-peer.js';
 import { interop, OURS, RUST } from './kit.js';
+import { OperationError } from './line-process.js';
 import { bytesOf, checksum, fingerprint } from './payload.js';
-import { RustError } from './rust-peer.js';
 
 /** Long enough for an answer that should not come to have come. */
 const SILENCE_MS = 300;
@@ -20,7 +20,7 @@ async function rustFailure(action: Promise<unknown>): Promise<string> {
   try {
     await action;
   } catch (error) {
-    if (error instanceof RustError) return error.message;
+    if (error instanceof OperationError) return error.message;
     throw error;
   }
   throw new Error('nothing failed over there');

@@ -1,10 +1,9 @@
 // A real velo node in a process of its own, driven by JSON lines. One method per operation of test/interop/peer; nothing is decided
 // here.
 
-import { type ChildProcess, spawn } from 'node:child_process';
-import { createInterface } from 'node:readline';
-import { PeerInfo, parseJson, StreamAnchorHandle, stringifyJson, type Velo } from '../../lib/index.js';
+import { PeerInfo, StreamAnchorHandle, type Velo } from '../../lib/index.js';
 import { peerBinary } from './build.js';
+import { LineProcess } from './line-process.js';
 import type { Fingerprint } from './payload.js';
 
 export interface RustNodeOptions {
@@ -86,42 +85,18 @@ export interface Series {
   readonly value: number | { readonly count: number; readonly sum: number };
 }
 
-/** The operation failed over there; the message is Rust's. */
-export class RustError extends Error {}
-
-interface Pending {
-  readonly resolve: (value: unknown) => void;
-  readonly reject: (error: Error) => void;
-}
-
 export class RustPeer {
   /** Of the node, set by `start`. */
   info!: PeerInfo;
-  readonly exited: Promise<void>;
-  private readonly pending = new Map<number, Pending>();
   private readonly waiters = new Map<string, (() => void)[]>();
-  private readonly child: ChildProcess;
-  private stderr = '';
-  private nextId = 1;
+  private readonly line: LineProcess;
 
   private constructor(binary: string) {
-    this.child = spawn(binary, ['peer'], { stdio: ['pipe', 'pipe', 'pipe'] });
-    createInterface({ input: this.child.stdout! }).on('line', (line) => this.onLine(line));
-    this.child.stderr!.setEncoding('utf8').on('data', (text: string) => {
-      this.stderr = (this.stderr + text).slice(-10_000);
-    });
-    // A peer that died says so where its operations are awaited.
-    this.child.stdin!.on('error', () => {});
-    this.exited = new Promise((resolve) => {
-      this.child.on('error', (error) => {
-        this.failAll(`${error.message}; npm run test:interop builds it`);
-        resolve();
-      });
-      this.child.on('close', (code, signal) => {
-        this.failAll(`it ended with ${signal ?? code}\n${this.stderr}`);
-        resolve();
-      });
-    });
+    this.line = new LineProcess('the Rust peer', binary, ['peer'], { onEvent: (name) => this.onEvent(name) });
+  }
+
+  get exited(): Promise<void> {
+    return this.line.exited;
   }
 
   static async start(options: RustNodeOptions = {}): Promise<RustPeer> {
@@ -140,11 +115,8 @@ export class RustPeer {
   }
 
   /** Sends an operation and resolves with its answer. */
-  async op<T = unknown>(op: string, args: unknown = null): Promise<T> {
-    const id = this.nextId++;
-    const answer = new Promise<unknown>((resolve, reject) => this.pending.set(id, { resolve, reject }));
-    this.child.stdin!.write(`${stringifyJson({ id, op, args })}\n`);
-    return (await answer) as T;
+  op<T = unknown>(op: string, args: unknown = null): Promise<T> {
+    return this.line.ask<T>(op, args);
   }
 
   /** Resolves at the next event of that name. */
@@ -154,17 +126,17 @@ export class RustPeer {
 
   /** Ends the process at once, as a crash would. */
   async kill(): Promise<void> {
-    this.child.kill('SIGKILL');
+    this.line.child.kill('SIGKILL');
     await this.exited;
   }
 
   /** Stops the process where it stands, until `thaw`. */
   freeze(): void {
-    this.child.kill('SIGSTOP');
+    this.line.child.kill('SIGSTOP');
   }
 
   thaw(): void {
-    this.child.kill('SIGCONT');
+    this.line.child.kill('SIGCONT');
   }
 
   register(info: PeerInfo): Promise<void> {
@@ -280,22 +252,9 @@ export class RustPeer {
     return sum;
   }
 
-  private onLine(line: string): void {
-    const message = parseJson(line) as { id?: number; ok?: unknown; error?: string; event?: string };
-    if (message.event !== undefined) {
-      const waiting = this.waiters.get(message.event) ?? [];
-      this.waiters.delete(message.event);
-      for (const wake of waiting) wake();
-      return;
-    }
-    const pending = this.pending.get(message.id!);
-    this.pending.delete(message.id!);
-    if (message.error === undefined) pending?.resolve(message.ok);
-    else pending?.reject(new RustError(message.error));
-  }
-
-  private failAll(reason: string): void {
-    for (const { reject } of this.pending.values()) reject(new Error(`the Rust peer is gone: ${reason}`));
-    this.pending.clear();
+  private onEvent(name: string): void {
+    const waiting = this.waiters.get(name) ?? [];
+    this.waiters.delete(name);
+    for (const wake of waiting) wake();
   }
 }

@@ -7,8 +7,8 @@ import { expect } from 'chai';
 import { PeerInfo, unaryHandler } from '../../lib/index.js';
 import { encodeWorkerAddress } from '../../lib/wire/address.js';
 import { bothIdle, bytes, consume, expected, interop, type MixedPair } from './kit.js';
+import { OperationError } from './line-process.js';
 import { bytesOf, fingerprint, itemsOf } from './payload.js';
-import { RustError } from './rust-peer.js';
 
 const SIZES = [0, 10, 5_000, 70_000];
 
@@ -68,7 +68,7 @@ describe('interop: unix sockets', () => {
 
   it('Rust does not make the directory of its socket', async () => {
     const error = await kit.rust({ uds: path('absent/rust.sock') }).catch((failed: unknown) => failed);
-    expect(error).to.be.instanceOf(RustError);
+    expect(error).to.be.instanceOf(OperationError);
     expect((error as Error).message).to.include('rust.sock');
   });
 

@@ -338,10 +338,14 @@ streamSuite('metrics of a node', (host, nodes) => {
       'both batches are written',
       (scrape) => scrape.value(`${name}_count`, { direction: 'sent' }) === 2 && wrote(scrape),
     );
+    // What came back is credit, in batches of its own; a lane publishes its numbers a moment after it wrote.
+    const back = atProducer.by('velo_streaming_mux_batches_total', 'direction').received!;
     const atConsumer = await scraped(
       registries[1],
-      'both batches are read',
-      (scrape) => scrape.value(`${name}_count`, { direction: 'received' }) === 2,
+      'both batches are read, and what came back is counted',
+      (scrape) =>
+        scrape.value(`${name}_count`, { direction: 'received' }) === 2 &&
+        scrape.by('velo_streaming_mux_batches_total', 'direction').sent! >= back,
     );
     // An OpenSlot by itself, then the pass.
     const bucketsOf = (scrape: Scrape, direction: string) =>
@@ -352,9 +356,6 @@ streamSuite('metrics of a node', (host, nodes) => {
     expect(atConsumer.by('velo_streaming_mux_batches_total', 'direction').received).to.equal(2);
     expect(atConsumer.value(`${name}_sum`, { direction: 'received' })).to.equal(8);
     expect(bucketsOf(atConsumer, 'received')).to.deep.equal([1, 1, 1, 2, 2]);
-    // What came back is credit, in batches of its own.
-    const back = atConsumer.by('velo_streaming_mux_batches_total', 'direction').sent!;
-    expect(atProducer.by('velo_streaming_mux_batches_total', 'direction').received).to.be.within(0, back);
     expect(atConsumer.by('velo_streaming_mux_records_sent_total', 'record_type').data).to.equal(0);
     expect(atProducer.by('velo_streaming_mux_records_sent_total', 'record_type')).to.include({ data: 7, open_slot: 1 });
     const live = [atProducer, atConsumer].map((scrape) => scrape.value('velo_streaming_mux_live_slots'));

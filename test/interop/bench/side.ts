@@ -1,14 +1,11 @@
-// One process of a benchmark run, seen from outside: started, asked by JSON lines, noticed when it dies, ended.
-// Must never signal a process that it did not start.
+// One process of a benchmark run, seen from outside: which program it is, and how it is ended.
 
-import { type ChildProcess, spawn } from 'node:child_process';
-import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import type { PeerInfoJson } from '../../../lib/index.js';
 import { PROFILE_ENV } from '../../../native-free-bench/profile-env.js';
+import { LineProcess } from '../line-process.js';
 
 const NODE_SIDE = fileURLToPath(new URL('./node-side.js', import.meta.url));
-const OUTPUT_TAIL = 2_000;
 const EXIT_GRACE_MS = 3_000;
 
 /** `velo` is the real one; the others are this project's, by the host of its lane. */
@@ -30,18 +27,8 @@ export interface Receipt {
   readonly p99Us: number | null;
 }
 
-interface Pending {
-  resolve(value: unknown): void;
-  reject(error: Error): void;
-}
-
 export class Side {
-  private readonly child: ChildProcess;
-  private readonly pending = new Map<number, Pending>();
-  private readonly exited: Promise<void>;
-  private nextId = 1;
-  private output = '';
-  private dead: Error | undefined;
+  private readonly line: LineProcess;
 
   constructor(
     readonly kind: SideKind,
@@ -51,22 +38,10 @@ export class Side {
   ) {
     const env = { ...process.env, ...(profiled ? { [PROFILE_ENV]: '1' } : {}) };
     const profiling = profiled ? ['--cpu-prof', '--cpu-prof-dir=.'] : [];
-    this.child =
+    this.line =
       kind === 'velo'
-        ? spawn(rustProgram, ['bench'], { stdio: ['pipe', 'pipe', 'pipe'] })
-        : spawn(process.execPath, [...profiling, NODE_SIDE], { stdio: ['pipe', 'pipe', 'pipe'], env });
-    this.child.stderr!.on('data', (chunk: Buffer) => {
-      this.output = (this.output + chunk.toString()).slice(-OUTPUT_TAIL);
-    });
-    createInterface({ input: this.child.stdout! }).on('line', (line) => this.receive(line));
-    this.child.stdin!.on('error', () => {});
-    this.child.on('error', (error) => this.die(error));
-    this.exited = new Promise((resolve) => {
-      this.child.on('exit', (code, signal) => {
-        this.die(new Error(`${kind} ended (${signal ?? code}) ${this.output}`));
-        resolve();
-      });
-    });
+        ? new LineProcess(kind, rustProgram, ['bench'])
+        : new LineProcess(kind, process.execPath, [...profiling, NODE_SIDE], { env });
   }
 
   start(credit: number): Promise<PeerInfoJson> {
@@ -74,33 +49,15 @@ export class Side {
   }
 
   ask<T = unknown>(op: string, args: unknown = {}): Promise<T> {
-    if (this.dead !== undefined) return Promise.reject(this.dead);
-    return new Promise<T>((resolve, reject) => {
-      const id = this.nextId++;
-      this.pending.set(id, { resolve: (value) => resolve(value as T), reject });
-      this.child.stdin!.write(`${JSON.stringify({ id, op, args })}\n`);
-    });
+    return this.line.ask<T>(op, args);
   }
 
-  /** Ends the process, if it has not ended by itself. */
+  /** Ends the process, if it does not end by itself once nothing more is asked. */
   async end(): Promise<void> {
-    this.child.stdin!.end();
-    const timer = setTimeout(() => this.child.kill('SIGKILL'), EXIT_GRACE_MS);
-    await this.exited;
+    const { child, exited } = this.line;
+    child.stdin!.end();
+    const timer = setTimeout(() => child.kill('SIGKILL'), EXIT_GRACE_MS);
+    await exited;
     clearTimeout(timer);
-  }
-
-  private receive(line: string): void {
-    const { id, ok, error } = JSON.parse(line) as { id: number; ok?: unknown; error?: string };
-    const call = this.pending.get(id);
-    this.pending.delete(id);
-    if (error === undefined) call?.resolve(ok);
-    else call?.reject(new Error(`${this.kind}: ${error}`));
-  }
-
-  private die(error: Error): void {
-    this.dead ??= error;
-    for (const call of this.pending.values()) call.reject(this.dead);
-    this.pending.clear();
   }
 }

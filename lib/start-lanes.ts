@@ -1,12 +1,12 @@
 // Starts the lanes of a node with what its options say. It must never keep anything of them.
 
-import type { LaneHost, LaneOptions } from '../lanes/host.js';
-import { startInlineHost } from '../lanes/inline-host.js';
-import { lanePath } from '../lanes/socket-file.js';
-import { startThreadHost } from '../lanes/thread-hosts.js';
-import type { ResolvedOptions } from '../options.js';
-import type { PlaneSizes } from '../plane/conduit.js';
-import { u64High, u64Low } from '../wire/bytes.js';
+import type { LaneHost, LaneOptions } from './lanes/host.js';
+import { startInlineHost } from './lanes/inline-host.js';
+import { lanePath } from './lanes/socket-file.js';
+import { startThreadHost } from './lanes/thread-hosts.js';
+import type { ResolvedOptions } from './options.js';
+import type { PlaneSizes } from './plane/conduit.js';
+import { u64High, u64Low } from './wire/bytes.js';
 
 /** The memory that a node shares with its lanes. */
 export interface SharedPlane {

@@ -1,28 +1,28 @@
 // The control plane of one node, wired together: who is told of what, and in which order the parts are made. It must never do the
 // work of a part.
 
-import { VeloError } from '../errors.js';
-import { ClientPlane, type MessageEvents } from '../lanes/client-plane.js';
-import { CMD_PEER, encodeText } from '../lanes/commands.js';
-import type { LaneHost } from '../lanes/host.js';
-import { buryCells } from '../metrics/series-cells.js';
-import type { MetricsSource } from '../metrics/source.js';
-import type { ResolvedOptions } from '../options.js';
-import type { ClientRows } from '../plane/conduit.js';
-import type { NodeBlock } from '../plane/node-block.js';
-import { u64High, u64Low } from '../wire/bytes.js';
-import type { PeerInfo } from '../wire/peer-info.js';
-import { AnchorRegistry } from './anchor-registry.js';
-import { Attacher } from './attach.js';
-import { Calls } from './calls.js';
-import { DataClient } from './data-client.js';
-import { HelloGate } from './hello-gate.js';
-import { Messenger } from './messenger.js';
-import { Outbox } from './outbox.js';
-import { type Peer, PeerBook, type Reach } from './peer-book.js';
-import { PeerFinder } from './peer-finder.js';
-import { Shutdown } from './shutdown.js';
-import { Staging } from './staging.js';
+import { AnchorRegistry } from './control/anchor-registry.js';
+import { Attacher } from './control/attach.js';
+import { Calls } from './control/calls.js';
+import { DataClient } from './control/data-client.js';
+import { HelloGate } from './control/hello-gate.js';
+import { Messenger } from './control/messenger.js';
+import { Outbox } from './control/outbox.js';
+import { type Peer, PeerBook, type Reach } from './control/peer-book.js';
+import { PeerFinder } from './control/peer-finder.js';
+import { Shutdown } from './control/shutdown.js';
+import { Staging } from './control/staging.js';
+import { VeloError } from './errors.js';
+import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
+import { CMD_PEER, encodeText, MESSENGER_LANE } from './lanes/commands.js';
+import type { LaneHost } from './lanes/host.js';
+import { buryCells } from './metrics/series-cells.js';
+import type { MetricsSource } from './metrics/source.js';
+import type { ResolvedOptions } from './options.js';
+import type { ClientRows } from './plane/conduit.js';
+import type { NodeBlock } from './plane/node-block.js';
+import { u64High, u64Low } from './wire/bytes.js';
+import type { PeerInfo } from './wire/peer-info.js';
 
 export class ControlPlane {
   readonly plane: ClientPlane;
@@ -59,8 +59,8 @@ export class ControlPlane {
       unstaged: (id) => this.staging.gone(id),
       laneDied: (lane, error) => {
         this.shutdown.markPassed(lane);
-        // Messages ride lane 0: without it no answer can come, and what it staged is gone.
-        if (lane !== 0) return;
+        // Without the lane that messages ride no answer can come, and what it staged is gone.
+        if (lane !== MESSENGER_LANE) return;
         this.staging.failAll(error);
         this.calls.failAll(error);
       },
