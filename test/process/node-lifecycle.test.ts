@@ -2,7 +2,7 @@
 // and on one.
 
 import { expect } from 'chai';
-import { customCodec, type StreamSender } from '../../lib/index.js';
+import { customCodec, type StreamSender, unaryHandler } from '../../lib/index.js';
 import {
   failure,
   holdsNothing,
@@ -346,10 +346,19 @@ streamSuite('a closing node', (host, nodes) => {
 
   it('fails its calls, refuses all further ones, and closes once', async () => {
     const { consumer, producer } = await nodes.pair(host);
-    const held = consumer.unary(producer.peerInfo, 'nobody', undefined, { timeoutMs: 20_000 });
+    let release = (): void => {};
+    const gate = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    producer.registerHandler(
+      'held',
+      unaryHandler(() => gate),
+    );
+    const held = consumer.unary(producer.peerInfo, 'held', undefined, { timeoutMs: 20_000 });
     const outcome = failure('ERR_CLOSED', held);
     await Promise.all([consumer.close(), consumer.close()]);
     await outcome;
+    release();
     expect(() => consumer.flushBatch()).not.to.throw();
     await failure('ERR_CLOSED', () => consumer.registerPeer(producer.peerInfo));
   });
