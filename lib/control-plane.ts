@@ -1,6 +1,7 @@
 // The control plane of one node, wired together: who is told of what, and in which order the parts are made. It must never do the
 // work of a part.
 
+import { performance } from 'node:perf_hooks';
 import { AnchorRegistry } from './control/anchor-registry.js';
 import { Attacher } from './control/attach.js';
 import { Calls } from './control/calls.js';
@@ -14,18 +15,24 @@ import { Shutdown } from './control/shutdown.js';
 import { Staging } from './control/staging.js';
 import { VeloError } from './errors.js';
 import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
-import { CMD_PEER, encodeText, MESSENGER_LANE } from './lanes/commands.js';
-import type { LaneHost } from './lanes/host.js';
+import { CMD_PEER, CMD_SHOW_EPOCH, encodeText, MESSENGER_LANE, writeU32 } from './lanes/commands.js';
+import type { LaneHost, LaneLink } from './lanes/host.js';
+import { SilenceWatch } from './lanes/silence-watch.js';
 import { buryCells } from './metrics/series-cells.js';
 import type { MetricsSource } from './metrics/source.js';
 import type { ResolvedOptions } from './options.js';
 import type { ClientRows } from './plane/conduit.js';
 import type { NodeBlock } from './plane/node-block.js';
 import { u64High, u64Low } from './wire/bytes.js';
+import { MAX_LANES } from './wire/names.js';
 import type { PeerInfo } from './wire/peer-info.js';
 
 export class ControlPlane {
   readonly plane: ClientPlane;
+  /** Lanes that took the place of dead ones. */
+  laneRestarts = 0;
+  private silence: SilenceWatch | undefined;
+  private silenceTimer: NodeJS.Timeout | undefined;
   readonly peers: PeerBook;
   readonly finder: PeerFinder;
   readonly staging: Staging;
@@ -64,6 +71,7 @@ export class ControlPlane {
         this.staging.failAll(error);
         this.calls.failAll(error);
       },
+      laneBroken: (lane, error) => host.terminate(lane, error.message),
       marked: (lane) => this.shutdown.markPassed(lane),
     };
     const deferred = options.mux.flushPolicy.kind === 'manual';
@@ -99,14 +107,50 @@ export class ControlPlane {
       this.staging.failAll.bind(this.staging),
       this.calls.failAll.bind(this.calls),
       () => {
+        clearInterval(this.silenceTimer);
         for (let lane = 0; lane < node.lanes; lane++) buryCells(node, lane);
       },
     ]);
     host.onLaneDeath = (lane, reason) => {
+      this.silence?.ended(lane);
       buryCells(node, lane);
       this.plane.laneDied(lane, new VeloError('ERR_LANE_DIED', `lane ${lane} of this node died: ${reason}`));
     };
+    host.onLaneRestart = (lane, link) => this.laneBack(lane, link);
+    host.onLaneRunning = (lane) => {
+      this.laneRestarts += 1;
+      this.silence?.started(lane);
+    };
+    if (options.laneSilenceMs > 0 && options.host !== 'inline') this.watchLanes(host, options.laneSilenceMs);
     this.plane.start();
+  }
+
+  /** A new lane: it knows every peer before it reads a frame, and shows those of the dead one that their slots are over. */
+  private laneBack(lane: number, link: LaneLink): void {
+    const routes = this.plane.laneBack(lane, link);
+    const port = this.plane.port(lane);
+    for (const peer of this.peers.all()) port.command(CMD_PEER, peer.number, encodeText(JSON.stringify(peer.route)));
+    for (const route of routes) {
+      const body = new Uint8Array(4);
+      writeU32(body, 0, route % MAX_LANES);
+      port.command(CMD_SHOW_EPOCH, Math.floor(route / MAX_LANES), body);
+    }
+    if (lane !== MESSENGER_LANE) return;
+    this.staging.reopen();
+    this.registry.messengerBack();
+  }
+
+  /** Ends lanes that do nothing any more. */
+  private watchLanes(host: LaneHost, boundMs: number): void {
+    const silence = new SilenceWatch(boundMs, this.node.lanes, performance.now());
+    this.silence = silence;
+    const look = () =>
+      silence.look(
+        performance.now(),
+        (lane) => this.node.beats(lane),
+        (lane) => host.terminate(lane, `it did nothing for ${boundMs} ms (laneSilenceMs)`),
+      );
+    this.silenceTimer = setInterval(look, silence.intervalMs).unref();
   }
 
   /** Registers a peer that the directory told of, if it can be: nobody asked for it, so nobody hears of a failure. */

@@ -5,6 +5,7 @@ import type { Discovery } from './control/discovery.js';
 import type { AcceptPeer } from './control/hello-gate.js';
 import { VeloError } from './errors.js';
 import type { LaneHostKind } from './lanes/host.js';
+import { DEFAULT_MAX_LANE_RESTARTS } from './lanes/restart-limit.js';
 import { socketPathFault } from './lanes/socket-file.js';
 import { DEFAULT_MAX_IN_FLIGHT_BYTES } from './messenger/handler-table.js';
 import { MAX_HEARTBEAT_MS, MIN_HEARTBEAT_MS } from './mux/heartbeats.js';
@@ -92,6 +93,17 @@ export interface VeloOptions {
   discovery?: Discovery | undefined;
   /** Registers every peer that the directory tells of, as it comes. Default false: peers are registered when they are asked for. */
   registerDiscovered?: boolean | undefined;
+  /**
+   * How often, within a minute, a lane that died is replaced by a new one on the same port. Streams and calls that rode the dead one
+   * have ended; everything else goes on. One death more and it stays dead: what would ride it fails with `ERR_LANE_DIED`. 0 to 1,000;
+   * 0: a dead lane is never replaced. Default 4.
+   */
+  maxLaneRestarts?: number | undefined;
+  /**
+   * A lane's thread that does nothing at all for so many milliseconds is ended and replaced, as if it had died. 1,000 at the least;
+   * 0: never, for who stops threads in a debugger. Time in which the main thread itself does not run is not counted. Default 30,000.
+   */
+  laneSilenceMs?: number | undefined;
   /** The lane's worker file, when it does not lie where the package put it (bundles). */
   worker?: URL | string | undefined;
 }
@@ -124,6 +136,8 @@ export interface ResolvedOptions {
   lookAgainMs: number;
   discovery: Discovery | undefined;
   registerDiscovered: boolean;
+  maxLaneRestarts: number;
+  laneSilenceMs: number;
   worker: URL | string | undefined;
 }
 
@@ -138,6 +152,8 @@ const DEFAULT_LOOK_AGAIN_MS = 0.5;
 const MAX_LOOK_AGAIN_MS = 100;
 /** A core each for a producer, its lane, a lane that receives, and its reader. */
 const SPARE_CORES = 4;
+const DEFAULT_LANE_SILENCE_MS = 30_000;
+const MIN_LANE_SILENCE_MS = 1_000;
 const DEFAULT_MAX_STREAMS = 16_384;
 const DEFAULT_HEARTBEAT_MS = 5_000;
 const MAX_PULLS = 1_024;
@@ -171,6 +187,8 @@ const KNOWN: ReadonlySet<string> = new Set([
   'lookAgainMs',
   'discovery',
   'registerDiscovered',
+  'maxLaneRestarts',
+  'laneSilenceMs',
   'worker',
 ]);
 
@@ -182,6 +200,7 @@ const KNOWN_MUX: ReadonlySet<string> = new Set([
   'creditSweepIntervalMs',
   'drainVisitFloorMs',
   'replyLingerMs',
+  'batcherIdleTtlMs',
 ] satisfies (keyof MuxOptions)[]);
 
 /** @throws VeloError `ERR_INVALID_ARGUMENT`; the message names the field. */
@@ -221,6 +240,8 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     lookAgainMs: lookAgain(options.lookAgainMs),
     discovery: directory(options.discovery),
     registerDiscovered: options.registerDiscovered === true,
+    maxLaneRestarts: integer('maxLaneRestarts', options.maxLaneRestarts, DEFAULT_MAX_LANE_RESTARTS, 0, 1_000),
+    laneSilenceMs: laneSilence(options.laneSilenceMs),
     worker: options.worker,
   };
   if (resolved.registerDiscovered && typeof resolved.discovery?.watch !== 'function')
@@ -249,6 +270,11 @@ function udsPath(given: string | undefined, lanes: number): string | undefined {
   const expected = socketPathFault(given, lanes);
   if (expected !== undefined) throw invalid('udsPath', given, expected);
   return given;
+}
+
+function laneSilence(given: number | undefined): number {
+  if (given === 0) return 0;
+  return integer('laneSilenceMs', given, DEFAULT_LANE_SILENCE_MS, MIN_LANE_SILENCE_MS, MAX_TIME_MS);
 }
 
 function acceptPeer(given: AcceptPeer | undefined): AcceptPeer | undefined {

@@ -2,6 +2,7 @@
 
 import type { LaneHost, LaneOptions } from './lanes/host.js';
 import { startInlineHost } from './lanes/inline-host.js';
+import { lookInterval } from './lanes/silence-watch.js';
 import { lanePath } from './lanes/socket-file.js';
 import { startThreadHost } from './lanes/thread-hosts.js';
 import type { ResolvedOptions } from './options.js';
@@ -18,13 +19,15 @@ export interface SharedPlane {
 /** Rejects with the first lane's error (`ERR_LISTEN_FAILED`, `ERR_WORKER_FILE`); then none is left. */
 export function startLanes(options: ResolvedOptions, workerId: bigint, shared: SharedPlane): Promise<LaneHost> {
   const lanes = Array.from({ length: options.lanes }, (_, lane) => laneOptions(options, workerId, shared.sizes, lane));
-  if (options.host === 'inline') return startInlineHost(lanes, shared.node, shared.rows);
-  return startThreadHost(options.host, lanes, shared.node, shared.rows, options.worker);
+  if (options.host === 'inline') return startInlineHost(lanes, shared.node, shared.rows, options.maxLaneRestarts);
+  return startThreadHost(options.host, lanes, shared.node, shared.rows, options.worker, options.maxLaneRestarts);
 }
 
 function laneOptions(options: ResolvedOptions, workerId: bigint, sizes: PlaneSizes, lane: number): LaneOptions {
   return {
     lane,
+    life: 0,
+    beatMs: options.laneSilenceMs === 0 ? Number.POSITIVE_INFINITY : lookInterval(options.laneSilenceMs),
     lanes: options.lanes,
     workerHi: u64High(workerId),
     workerLo: u64Low(workerId),

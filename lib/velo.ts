@@ -52,6 +52,8 @@ export interface VeloStats extends CellTotals {
   senders: number;
   pendingCalls: number;
   peers: number;
+  /** Lanes that took the place of dead ones. */
+  laneRestarts: number;
   /** Answers that came to nobody: late ones, second ones, made-up ones. */
   lateAnswers: number;
 }
@@ -307,6 +309,7 @@ export class Velo implements AsyncDisposable, Measured {
       senders: plane.liveRows.senders,
       pendingCalls: calls.pending,
       peers: peers.size,
+      laneRestarts: this.parts.laneRestarts,
       lateAnswers: calls.lateAnswers,
     };
   }

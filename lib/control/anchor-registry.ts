@@ -55,6 +55,8 @@ export class AnchorRegistry {
   /** Streams that ended because the sender that was let in never opened its slot. */
   neverOpened = 0;
   private readonly binds = new BindWatch(() => performance.now());
+  /** Senders that could not be told, because the lane of messages was dead: at most one per stream that there can be. */
+  private readonly untold: { readonly to: StreamCancelHandle; readonly what: 'cancel' | 'stop' }[] = [];
   /** Live slots and unclaimed binds by (peer, chosen lane). */
   private readonly loads = new Map<bigint, Uint32Array>();
 
@@ -162,9 +164,10 @@ export class AnchorRegistry {
       this.plane,
       lane,
       () => entry.onReadable(),
-      () => {
+      (closed) => {
         loads[lane]! -= 1;
         tick.stop();
+        if (closed.failure?.code === 'ERR_LANE_DIED') entry.laneDied();
       },
     );
     loads[lane]! += 1;
@@ -218,9 +221,15 @@ export class AnchorRegistry {
     try {
       this.calls.signal(peer, handler, streamSignal.encodeJson({ senderStreamId: to.senderStreamId }));
     } catch (error) {
-      // The lane that would carry it is gone, and with it the stream.
       if (!VeloError.is(error)) throw error;
+      // The lane that carries messages is dead: said as soon as there is another one.
+      if (error.code === 'ERR_LANE_DIED' && this.untold.length < this.maxStreams) this.untold.push({ to, what });
     }
+  }
+
+  /** Messages go again: senders that could not be told of the end of their streams are told now. */
+  messengerBack(): void {
+    for (const { to, what } of this.untold.splice(0)) this.notify(to, what);
   }
 
   /** The node goes down: every stream ends, but those that ride a lane, which ends them. Returns how many ended here. */

@@ -180,6 +180,11 @@ export class PeerBook {
     return known;
   }
 
+  /** Every peer, in the order of their numbers. */
+  all(): Iterable<Peer> {
+    return this.byWorker.values();
+  }
+
   worker(workerId: bigint): Peer | undefined {
     return this.byWorker.get(workerId);
   }

@@ -9,6 +9,7 @@ import {
   ENDING_NONE,
   SENDER_CANCELLED,
   SENDER_CLOSED,
+  SENDER_LANE_DIED,
   SENDER_OPENED,
   SENDER_OVER,
   SENDER_RETIRED,
@@ -52,7 +53,7 @@ export class SenderCore implements SenderEnd {
   /** Opens the slot on a lane. Resolves once its OpenSlot was admitted; rejects with what prevented it. */
   async open(lane: number, command: Omit<OpenCommand, 'generation'>): Promise<void> {
     this.port = this.plane.port(lane);
-    this.plane.assignSender(this.row.row, lane);
+    this.plane.assignSender(this.row.row, lane, command.peer, command.lane);
     this.depth = command.credit + 1;
     this.port.command(CMD_OPEN, this.row.row, encodeOpen({ ...command, generation: this.row.generation }));
     this.assigned = true;
@@ -130,6 +131,7 @@ export class SenderCore implements SenderEnd {
   overError(): VeloError {
     if (this.failure !== undefined) return this.failure;
     if (this.ending !== ENDING_NONE) return new VeloError('ERR_CHANNEL_CLOSED', 'this sender has ended its stream');
+    if ((this.flags() & SENDER_LANE_DIED) !== 0) return new VeloError('ERR_LANE_DIED', 'the lane of this stream died');
     const cancelled = (this.flags() & SENDER_CANCELLED) !== 0;
     return new VeloError(
       'ERR_CHANNEL_CLOSED',

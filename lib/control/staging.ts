@@ -119,6 +119,11 @@ export class Staging {
     share?.end();
   }
 
+  /** There is a lane again, which keeps nothing yet. */
+  reopen(): void {
+    this.budget.reopen();
+  }
+
   /** The lane, and with it everything staged, is gone: whoever waits for room hears `error`. */
   failAll(error: VeloError): void {
     this.budget.rejectAll(error);

@@ -13,6 +13,7 @@ import {
   CMD_OPEN,
   CMD_PEER,
   CMD_REGISTER,
+  CMD_SHOW_EPOCH,
   CMD_STAGE,
   CMD_STAGED_FRAME,
   CMD_UNSTAGE,
@@ -46,6 +47,8 @@ export interface LinkLane {
   /** A kick position was reached: every batcher with staged records writes now. */
   kickAll(): void;
   peer(number: number, route: PeerRoute): void;
+  /** The lane before this one had batches for the peer on that mux lane: it must hear that their epoch is over. */
+  showEpoch(peer: number, lane: number): void;
   open(link: ClientLink, row: number, command: OpenCommand): void;
   /** `dataId` names the staged payload of the frame; 0: it has none. */
   sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array, dataId: number): void;
@@ -258,7 +261,10 @@ export class ClientLink {
         this.lane.rendezvous?.over(tag >>> 0);
         return;
       case CMD_HELLO_ANSWER:
-        this.lane.answerHello(tag, bytes.slice(offset, offset + length));
+        this.lane.answerHello(tag >>> 0, bytes.slice(offset, offset + length));
+        return;
+      case CMD_SHOW_EPOCH:
+        this.lane.showEpoch(tag, readU32(bytes, offset));
         return;
       case CMD_MARK:
         this.lane.mark(this, tag);

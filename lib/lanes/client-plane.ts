@@ -4,6 +4,7 @@
 import { VeloError } from '../errors.js';
 import type { ClientRows } from '../plane/conduit.js';
 import { BLOCK_SLICE_MS, RECEIVER_CANCEL, RECEIVER_STOP, SENDER_CLOSED, SENDER_RETIRED } from '../plane/rows.js';
+import { MAX_LANES } from '../wire/names.js';
 import { ClientPort, type PortEvents } from './client-port.js';
 import {
   decodeHelloEvent,
@@ -23,6 +24,7 @@ import {
   tagGeneration,
   tagRow,
 } from './commands.js';
+import { FreeRows } from './free-rows.js';
 import type { LaneLink } from './host.js';
 import { Sleeper } from './sleeper.js';
 import type { SocketInfo } from './socket-info.js';
@@ -64,6 +66,8 @@ export interface MessageEvents {
   /** The lane sent a mark back. */
   marked(lane: number): void;
   laneDied(lane: number, error: VeloError): void;
+  /** What came from the lane makes no sense: it must end. Its death follows. */
+  laneBroken(lane: number, error: VeloError): void;
 }
 
 export interface Row {
@@ -73,36 +77,13 @@ export interface Row {
   identity: number;
 }
 
-/** Free row numbers, first in first out: a row rests before it is used again. */
-class FreeRows {
-  private readonly ring: Int32Array;
-  private next = 0;
-  private count: number;
-
-  constructor(rows: number) {
-    this.ring = Int32Array.from({ length: rows }, (_, i) => i);
-    this.count = rows;
-  }
-
-  take(): number {
-    if (this.count === 0) return -1;
-    const row = this.ring[this.next]!;
-    this.next = (this.next + 1) % this.ring.length;
-    this.count--;
-    return row;
-  }
-
-  put(row: number): void {
-    this.ring[(this.next + this.count) % this.ring.length] = row;
-    this.count++;
-  }
-}
-
 export class ClientPlane {
   readonly ports: ClientPort[] = [];
   private readonly sleepers: Sleeper[] = [];
   private readonly senderEnds: (SenderEnd | undefined)[] = [];
   private readonly senderPorts: number[] = [];
+  /** By lane: what slots were opened to through it, see `laneBack`. */
+  private readonly routes: Set<number>[] = [];
   private readonly receiverEnds: (ReceiverEnd | undefined)[] = [];
   private readonly receiverGenerations: number[] = [];
   private readonly freeSenders: FreeRows;
@@ -119,28 +100,36 @@ export class ClientPlane {
     links: readonly LaneLink[],
     private readonly messages: MessageEvents,
     private readonly maxStreams: number,
-    deferred: boolean,
+    private readonly deferred: boolean,
     /** Number of this client thread on its node. */
     private readonly thread = 0,
   ) {
     this.freeSenders = new FreeRows(rows.senders.count);
     this.freeReceivers = new FreeRows(rows.receivers.count);
-    links.forEach((link, lane) => {
-      const port = new ClientPort(
-        link.conduit,
-        link.parcelsOut,
-        link.parcelsIn,
-        this.eventsOf(lane),
-        rows.senders.count,
-        deferred,
-      );
-      this.ports.push(port);
-      const source = { work: () => port.drain(), hasWork: () => port.hasWork() };
-      const { memory, clientBell } = link.conduit;
-      const sleeper = new Sleeper(memory, clientBell, source, link.hookClient !== undefined);
-      link.hookClient?.(sleeper.hook);
-      this.sleepers.push(sleeper);
-    });
+    for (const [lane, link] of links.entries()) this.join(lane, link);
+  }
+
+  /** From now on the conduit is the way to that lane. */
+  private join(lane: number, { conduit, parcelsOut, parcelsIn, hookClient }: LaneLink): void {
+    const { senders } = this.rows;
+    const port = new ClientPort(conduit, parcelsOut, parcelsIn, this.eventsOf(lane), senders.count, this.deferred);
+    const source = { work: () => port.drain(), hasWork: () => port.hasWork() };
+    const sleeper = new Sleeper(conduit.memory, conduit.clientBell, source, hookClient !== undefined);
+    hookClient?.(sleeper.hook);
+    this.ports[lane] = port;
+    this.sleepers[lane] = sleeper;
+    this.routes[lane] = new Set();
+  }
+
+  /**
+   * A new lane takes the place of one that died. Returns the peers' mux lanes, as `peer * MAX_LANES + lane`, that this thread had
+   * opened slots on through the dead one: they must hear that those are over.
+   */
+  laneBack(lane: number, link: LaneLink): ReadonlySet<number> {
+    const routes = this.routes[lane]!;
+    this.join(lane, link);
+    this.sleepers[lane]!.run();
+    return routes;
   }
 
   /** Live senders and receivers of this thread. */
@@ -179,9 +168,10 @@ export class ClientPlane {
     return { row, generation, identity: rowIdentity(generation, this.thread, row) };
   }
 
-  /** Names the lane that serves the row. */
-  assignSender(row: number, lane: number): void {
+  /** Names the lane that serves the row, and the peer and mux lane that its slot is opened to. */
+  assignSender(row: number, lane: number, peer: number, muxLane: number): void {
     this.senderPorts[row] = lane;
+    this.routes[lane]!.add(peer * MAX_LANES + muxLane);
   }
 
   /** Tells the lane that the row ends after `count` records. */
@@ -285,7 +275,7 @@ export class ClientPlane {
       record: (kind, tag, bytes, offset, length) => this.onRecord(lane, kind, tag, bytes, offset, length),
       attention: (row) => this.onAttention(row),
       burstEnd: () => this.onBurstEnd(),
-      broken: (error) => this.laneDied(lane, error),
+      broken: (error) => this.messages.laneBroken(lane, error),
     };
   }
 

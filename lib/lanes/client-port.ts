@@ -9,6 +9,7 @@ import {
   CMD_MARK,
   CMD_PEER,
   CMD_REGISTER,
+  CMD_SHOW_EPOCH,
   CMD_STAGE,
   CMD_UNSTAGE,
   KIND_MASK,
@@ -36,9 +37,9 @@ const RECORDS_PER_TURN = 8192;
 const MAX_WAITING_COMMANDS = 65_536;
 /**
  * Commands outside of that bound, because they have one of their own and a lane that misses one is wrong for ever: peers,
- * payloads that are let go of, and the marks of a drain.
+ * payloads that are let go of, epochs, and the marks of a drain.
  */
-const ALWAYS_TAKEN: readonly number[] = [CMD_PEER, CMD_UNSTAGE, CMD_MARK];
+const ALWAYS_TAKEN: readonly number[] = [CMD_PEER, CMD_SHOW_EPOCH, CMD_UNSTAGE, CMD_MARK];
 
 interface WaitingCommand {
   kind: number;

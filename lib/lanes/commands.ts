@@ -28,6 +28,8 @@ export const CMD_REGISTER = 8;
 export const CMD_HELLO_ANSWER = 9;
 /** tag: any; no body. Comes back as `EV_MARK` once everything that was admitted before is out of the lane's hands. */
 export const CMD_MARK = 10;
+/** tag: peer number; body: u32 mux lane. A lane that died had batches for it; the peer learns that their epoch is over. */
+export const CMD_SHOW_EPOCH = 16;
 
 // ---- lane → client (record kinds of the ingress ring) ----------------------------------------------------------------
 /** tag: receiver tag; body: one stream frame. */

@@ -6,9 +6,19 @@ import type { FrameSource } from './frame-intake.js';
 /** Hellos that may wait at once. The oldest loses its way back to one more. */
 export const MAX_WAITING_HELLOS = 1_024;
 
+/** Tokens are u32: so many lives, and so many hellos of each, before numbers come again. */
+const LIVES = 256;
+const TOKENS_PER_LIFE = 2 ** 24;
+
 export class HelloSockets {
   private readonly waiting = new Map<number, FrameSource>();
-  private next = 1;
+  private count = 0;
+  private readonly base: number;
+
+  /** `life`: which lane of its number this is. An answer to a hello that the dead one took must find no socket here. */
+  constructor(life = 0) {
+    this.base = (life % LIVES) * TOKENS_PER_LIFE;
+  }
 
   /** A number for the socket, until it is answered. */
   hold(source: FrameSource): number {
@@ -18,8 +28,8 @@ export class HelloSockets {
         break;
       }
     }
-    const token = this.next;
-    this.next = (this.next + 1) >>> 0 || 1;
+    this.count = (this.count % (TOKENS_PER_LIFE - 1)) + 1;
+    const token = this.base + this.count;
     this.waiting.set(token, source);
     return token;
   }

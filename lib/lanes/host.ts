@@ -20,6 +20,10 @@ export interface RendezvousLimits {
 export interface LaneOptions {
   /** Number of this lane, 0 up. */
   lane: number;
+  /** How many lanes have died under that number. What a lane mints for others to send back carries it. */
+  life: number;
+  /** The lane comes round so often at the least, in milliseconds. */
+  beatMs: number;
   lanes: number;
   workerHi: number;
   workerLo: number;
@@ -64,8 +68,17 @@ export type LaneHostKind = 'piscina' | 'inline' | 'worker';
 
 export interface LaneHost {
   readonly links: readonly LaneLink[];
-  /** Called at most once per lane, with the reason. Not called for lanes that `close` ended. */
+  /** Called once per death, with the reason. Not called for lanes that `close` ended. */
   onLaneDeath: (lane: number, reason: string) => void;
+  /**
+   * A new lane takes the place of a dead one, on the same port and with a new conduit. It does not run yet: what is published into
+   * the conduit before this returns is read before the first frame of a peer. If the lane does not come to run, it dies.
+   */
+  onLaneRestart: (lane: number, link: LaneLink) => void;
+  /** The new lane listens. */
+  onLaneRunning: (lane: number) => void;
+  /** Ends a lane that cannot be trusted any more; its death follows, with this reason. */
+  terminate(lane: number, reason: string): void;
   /**
    * Ends every lane: streams in order, connections once their queues are written, all of it by the deadline. A further call may move
    * the deadline closer. Resolves with the streams that had to be ended.

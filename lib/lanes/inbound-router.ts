@@ -28,6 +28,8 @@ import { Suspicion } from './suspicion.js';
 /** What the router needs from its lane. */
 export interface RouterLane {
   readonly lane: number;
+  /** Which lane of that number this is. */
+  readonly life: number;
   readonly workerHi: number;
   readonly workerLo: number;
   readonly links: readonly ClientLink[];
@@ -49,7 +51,7 @@ export const MAX_HELLO_BYTES = 65_536;
 export class InboundRouter {
   readonly hooks: IntakeHooks;
   /** Hellos that the client thread has not answered yet. */
-  readonly hellos = new HelloSockets();
+  readonly hellos: HelloSockets;
   private readonly classifier: InboundClassifier;
   private readonly peers = new Map<number, PeerLink[]>();
   private lastPeer: PeerLink | undefined;
@@ -63,6 +65,7 @@ export class InboundRouter {
     private readonly gate: DrainGate,
   ) {
     this.classifier = new InboundClassifier(lane.workerHi, lane.workerLo);
+    this.hellos = new HelloSockets(lane.life);
     this.suspicion = new Suspicion(drops);
     this.hooks = {
       onReadable: () => lane.guard(() => lane.beforeFrames()),

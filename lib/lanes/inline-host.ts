@@ -1,53 +1,110 @@
 // Runs lanes on the calling thread: no hop, no worker. For tests, for single-core machines, and for producers whose loop turns
 // often. Everything else is the same: the same lane, the same rings, the same order.
 
+import { performance } from 'node:perf_hooks';
 import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
 import { Lane } from './lane.js';
 import { type PreparedLane, prepareLane } from './lane-boot.js';
+import { NO_RESTART, RestartLimit } from './restart-limit.js';
 import { type StreamEnds, sumOfEnds } from './streams-end.js';
 
 export async function startInlineHost(
   options: readonly LaneOptions[],
   node: SharedArrayBuffer,
   rows: SharedArrayBuffer,
+  maxRestarts: number,
 ): Promise<LaneHost> {
-  const host = new InlineHost();
-  await host.start(options, node, rows);
+  const host = new InlineHost((lane) => prepareLane(lane, node, rows));
+  await host.start(options, maxRestarts);
   return host;
 }
 
-class InlineHost implements LaneHost {
-  links: LaneLink[] = [];
-  onLaneDeath: (lane: number, reason: string) => void = () => {};
-  private prepared: PreparedLane[] = [];
-  private lanes: Lane[] = [];
+/** The place of one lane, and the lane that runs there now, or did last. */
+interface Seat {
+  readonly lane: number;
+  readonly limit: RestartLimit;
+  options: LaneOptions;
+  life: PreparedLane;
+  running: Lane;
+  timer: NodeJS.Timeout | undefined;
+}
 
-  async start(options: readonly LaneOptions[], node: SharedArrayBuffer, rows: SharedArrayBuffer): Promise<void> {
-    this.prepared = options.map((lane) => prepareLane(lane, node, rows));
-    this.lanes = this.prepared.map(
-      ({ boot }, i) =>
-        new Lane(boot, true, (error) => {
-          void this.lanes[i]!.close(0);
-          this.onLaneDeath(i, error.message);
-        }),
-    );
+class InlineHost implements LaneHost {
+  readonly links: LaneLink[] = [];
+  onLaneDeath: (lane: number, reason: string) => void = () => {};
+  onLaneRestart: (lane: number, link: LaneLink) => void = () => {};
+  onLaneRunning: (lane: number) => void = () => {};
+  private readonly seats: Seat[] = [];
+  private closing = false;
+
+  constructor(private readonly prepare: (options: LaneOptions) => PreparedLane) {}
+
+  async start(options: readonly LaneOptions[], maxRestarts: number): Promise<void> {
+    for (const [lane, given] of options.entries()) {
+      const life = this.prepare(given);
+      const limit = new RestartLimit(maxRestarts);
+      const seat: Seat = { lane, limit, options: given, life, running: this.newLane(lane, life), timer: undefined };
+      this.seats.push(seat);
+    }
     try {
       // All of them are heard out: a lane that listens after the close would listen for ever.
-      const started = await allOrFirstError(this.lanes.map((lane) => lane.start()));
-      this.links = this.prepared.map((lane, i) => {
-        const link = lane.link(started[i]!.port, (wake) => this.lanes[i]!.hookClient(wake));
-        this.lanes[i]!.joinThread(link.conduit);
-        return link;
-      });
+      const started = await allOrFirstError(this.seats.map(({ running }) => running.start()));
+      for (const [lane, seat] of this.seats.entries()) {
+        const { port } = started[lane]!;
+        seat.options = { ...seat.options, port };
+        this.links.push(linkOf(seat));
+      }
     } catch (error) {
       await this.close(0);
       throw error;
     }
   }
 
+  private newLane(lane: number, { boot }: PreparedLane): Lane {
+    const running: Lane = new Lane(boot, true, (error) => void this.died(lane, running, error.message));
+    return running;
+  }
+
+  /** A lane that failed does nothing any more, but its sockets stand: they go first, and then whoever must hear does. */
+  private async died(lane: number, dead: Lane, reason: string): Promise<void> {
+    const seat = this.seats[lane]!;
+    await dead.close(0);
+    if (this.closing || seat.running !== dead) return;
+    this.onLaneDeath(lane, reason);
+    const delay = seat.limit.died(performance.now());
+    if (delay !== NO_RESTART) seat.timer = setTimeout(() => this.restart(seat), delay);
+  }
+
+  private restart(seat: Seat): void {
+    seat.life.dispose();
+    seat.options = { ...seat.options, life: seat.options.life + 1 };
+    seat.life = this.prepare(seat.options);
+    const running = this.newLane(seat.lane, seat.life);
+    seat.running = running;
+    const link = linkOf(seat);
+    this.links[seat.lane] = link;
+    this.onLaneRestart(seat.lane, link);
+    running.start().then(
+      () => this.onLaneRunning(seat.lane),
+      (error: unknown) => this.died(seat.lane, running, String(error)),
+    );
+  }
+
+  terminate(lane: number, reason: string): void {
+    this.seats[lane]!.running.fail(new Error(reason));
+  }
+
   async close(timeoutMs: number): Promise<StreamEnds> {
-    const ends = await Promise.all(this.lanes.map((lane) => lane.close(timeoutMs)));
-    for (const lane of this.prepared) lane.dispose();
+    this.closing = true;
+    for (const { timer } of this.seats) clearTimeout(timer);
+    const ends = await Promise.all(this.seats.map(({ running }) => running.close(timeoutMs)));
+    for (const { life } of this.seats) life.dispose();
     return sumOfEnds(ends);
   }
+}
+
+function linkOf({ life, running, options }: Seat): LaneLink {
+  const link = life.link(options.port, (wake) => running.hookClient(wake));
+  running.joinThread(link.conduit);
+  return link;
 }

@@ -6,7 +6,7 @@ import { SHUTTING_DOWN_TEXT } from '../messenger/dispatch-plan.js';
 import type { InboundAnswer, InboundRefusal } from '../messenger/inbound-message.js';
 import { wrongChunk } from '../messenger/pull.js';
 import { decodeErrorText } from '../messenger/replies.js';
-import { workerOrigin } from '../messenger/response-origin.js';
+import { GENERATION_BITS, workerOrigin } from '../messenger/response-origin.js';
 import { type ResponseSlot, ResponseTable } from '../messenger/response-table.js';
 import { RESPONSE_NONE, RESPONSE_UNARY, requestHeaderLength, writeRequestHeader } from '../wire/envelope.js';
 import { FRAME_MESSAGE, PREAMBLE_LEN, writePreamble } from '../wire/transport-frame.js';
@@ -18,6 +18,9 @@ import type { PeerLink } from './peer-link.js';
 const SLOTS = 2_048;
 /** Batches carry ids of this slot: a peer that refuses one must not end a call, so no call ever has it. */
 const BATCH_SLOT = 0;
+/** Lives of a lane whose calls cannot be mistaken for each other's, and the generations that each has. */
+const LIVES = 256;
+const GENERATIONS_PER_LIFE = 2 ** GENERATION_BITS / LIVES;
 
 interface LaneCall {
   /** Where the answer belongs, if its place and length are known. */
@@ -35,10 +38,13 @@ export class LaneCalls {
 
   constructor(
     lane: number,
+    life: number,
     private readonly workerHi: number,
     private readonly workerLo: number,
   ) {
-    this.table = new ResponseTable({ origin: workerOrigin(lane), capacity: SLOTS });
+    // What is answered to the lane that died before this one must find no call here.
+    const firstGeneration = (life % LIVES) * GENERATIONS_PER_LIFE;
+    this.table = new ResponseTable({ origin: workerOrigin(lane), capacity: SLOTS, firstGeneration });
     // Never given back: see BATCH_SLOT.
     this.table.allocate(NOBODY);
   }

@@ -71,6 +71,7 @@ export class LaneMetrics {
   private readonly cells: CellPublisher;
   private readonly groups: readonly CellGroup[];
   private publishing = false;
+  private stopped = false;
   private rendezvousSeen = 0;
 
   constructor(node: NodeBlock, lane: number) {
@@ -85,6 +86,7 @@ export class LaneMetrics {
 
   /** What `stats()` shows. Once per turn. */
   publish(): void {
+    if (this.stopped) return;
     this.sample();
     this.cells.publish(0, CELL_NAMES.length);
     // What main registers moves no socket.
@@ -103,10 +105,17 @@ export class LaneMetrics {
     for (const group of this.groups) group.publish();
   }
 
+  /** The lane is gone, and its cells may be another one's: nothing is written any more. */
+  stop(): void {
+    this.publishing = true;
+    this.stopped = true;
+  }
+
   private publishSoon(): void {
     if (this.publishing) return;
     this.publishing = true;
     setTimeout(() => {
+      if (this.stopped) return;
       this.publishing = false;
       this.publishAll();
     }, PUBLISH_SOON_MS).unref();

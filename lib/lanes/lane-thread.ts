@@ -20,6 +20,7 @@ export function runLane(boot: LaneBoot): Promise<void> {
     setImmediate(() => process.exit(EXIT_FATAL));
   });
   let closing = false;
+  process.once('exit', () => lane.abandon());
   return new Promise<void>((resolve) => {
     control.on('message', (order: LaneOrder) => {
       if (order.type === 'go') resolve();

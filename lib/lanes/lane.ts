@@ -20,22 +20,25 @@ import {
   ENDING_DETACHED,
   ENDING_FINALIZED,
   SENDER_CLOSED,
+  SENDER_LANE_DIED,
   SENDER_OPEN_FAILED,
   SENDER_RETIRED,
 } from '../plane/rows.js';
 import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
+import { BatcherCare } from './batcher-care.js';
 import { ClientLink, type LinkLane } from './client-link.js';
 import { MESSENGER_LANE, type OpenCommand, type PeerRoute, SELF_PEER } from './commands.js';
 import { OutgoingConnection } from './connection.js';
-import { Deadline } from './deadline.js';
 import { DrainGate } from './drain-gate.js';
 import { EgressStream } from './egress-stream.js';
 import type { Endpoint } from './endpoint.js';
 import { FramePool } from './frame-pool.js';
+import { probeEndpoint } from './health-probe.js';
 import type { LaneOptions } from './host.js';
 import { InboundRouter, type RouterLane } from './inbound-router.js';
 import { IngressStream } from './ingress-stream.js';
 import type { LaneBoot, ListeningLane } from './lane-boot.js';
+import { LaneEnd } from './lane-end.js';
 import { LaneMetrics, type TransportKey } from './lane-metrics.js';
 import { LaneTimer } from './lane-timer.js';
 import { Listener } from './listener.js';
@@ -45,16 +48,15 @@ import { type PeerLane, PeerLink } from './peer-link.js';
 import { LaneRendezvous } from './rendezvous.js';
 import { Sleeper } from './sleeper.js';
 import type { SocketFile } from './socket-file.js';
-import { type StreamEnds, StreamsEnd } from './streams-end.js';
+import type { StreamEnds, StreamsEnd } from './streams-end.js';
 
 const ROW_MASK = 0xffff;
 const THREAD_SHIFT = 16;
 const THREAD_MASK = 0xf;
-/** What streams leave of the time of a close, so that what they ended with can still be written. At most half of it. */
-const WRITE_GRACE_MS = 250;
 
 export class Lane implements LinkLane, PeerLane, RouterLane {
   readonly lane: number;
+  readonly life: number;
   readonly workerHi: number;
   readonly workerLo: number;
   readonly laneCount: number;
@@ -74,7 +76,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private readonly udsListener: Listener;
   private readonly sleepers: Sleeper[] = [];
   private readonly peers: (PeerLink | undefined)[] = [];
-  readonly batchers: PeerBatcher[] = [];
+  private readonly care: BatcherCare;
+  private readonly leaving: LaneEnd;
   private readonly visits: DrainVisits<IngressTable>;
   private readonly timer = new LaneTimer(() => this.onTimer());
   private readonly claimed: ClaimedBind = { row: 0, generation: 0, credit: 0, byteBudget: 0, heartbeatMs: 0 };
@@ -83,13 +86,11 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private readonly drainedTables: IngressTable[] = [];
   private lastRecordAt = 0;
   private nextSweep = 0;
+  private nextBeat = 0;
   private turnQueued = false;
   private closed = false;
   /** A close has begun. */
   private ending: StreamsEnd | undefined;
-  private ended: Promise<StreamEnds> | undefined;
-  private readonly closeDeadline = new Deadline();
-  private readonly streamsDeadline = new Deadline();
   private readonly lookAgainMs: number;
 
   constructor(
@@ -101,6 +102,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const { options, memory } = boot;
     this.options = options;
     this.lane = options.lane;
+    this.life = options.life;
     this.laneCount = options.lanes;
     this.workerHi = options.workerHi;
     this.workerLo = options.workerLo;
@@ -110,6 +112,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.metrics = this.laneMetrics.mux;
     this.liveness = new Liveness(this, this.metrics);
     this.pool = new FramePool(() => this.touch());
+    this.care = new BatcherCare(this, probeEndpoint);
     this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
     this.gate = new DrainGate(this.node);
@@ -119,6 +122,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.router.rendezvous = this.rendezvous;
     this.listener = this.makeListener('tcp');
     this.udsListener = this.makeListener('uds');
+    this.leaving = new LaneEnd(this, [this.listener, this.udsListener]);
     memory.conduits.forEach((buffer, thread) => {
       this.addLink(thread, new WorkerConduit(buffer, options.sizes), memory.rows[thread]!, boot, sameThread);
     });
@@ -165,8 +169,9 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
       await this.listener.close();
       throw error;
     }
+    this.beat(this.now());
     this.nextSweep = this.now() + this.config.creditSweepIntervalMs;
-    this.timer.at(this.nextSweep);
+    this.timer.at(Math.min(this.nextSweep, this.nextBeat));
     for (const sleeper of this.sleepers) sleeper.run();
     return { port, socketFile };
   }
@@ -244,7 +249,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   }
 
   private arm(): void {
-    let due = Math.min(this.nextSweep, this.liveness.deadline());
+    let due = Math.min(this.nextSweep, this.nextBeat, this.liveness.deadline(), this.care.deadline());
     for (const batcher of this.batchers) due = Math.min(due, batcher.deadline());
     if (this.rendezvous !== undefined) due = Math.min(due, this.rendezvous.deadline());
     const visit = this.visits.deadline();
@@ -256,12 +261,14 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private onTimer(): void {
     this.guard(() => {
       const now = this.now();
+      this.beat(now);
       // Before the look: a client that drains from here on rings again.
       if (this.visits.deadline() <= now) for (const link of this.links) link.muteDrains(false);
       for (const link of this.links) link.drain();
       for (let table = this.visits.takeDue(now); table !== undefined; table = this.visits.takeDue(now))
         table.visitDrained();
       this.liveness.run(now);
+      this.care.run(now);
       for (const batcher of this.batchers) if (batcher.deadline() <= now) batcher.run();
       if (now >= this.nextSweep) this.sweep(now);
       this.rendezvous?.sweep(now);
@@ -269,9 +276,16 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     });
   }
 
+  /** Shows whoever watches that this lane does something. */
+  private beat(now: number): void {
+    this.node.beat(this.lane);
+    this.nextBeat = now + this.options.beatMs;
+  }
+
   private sweep(now: number): void {
     this.nextSweep = now + this.config.creditSweepIntervalMs;
     this.visits.prune(now);
+    this.care.evictIdle();
     if (this.metrics.liveSlots === 0) return;
     for (const peer of this.peers) {
       if (peer === undefined) continue;
@@ -311,6 +325,10 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     }
   }
 
+  showEpoch(peer: number, lane: number): void {
+    this.peers[peer]?.batcher(lane).showEpoch();
+  }
+
   open(link: ClientLink, row: number, command: OpenCommand): void {
     const peer = this.peers[command.peer];
     if (peer === undefined) throw new VeloError('ERR_CONDUIT_BROKEN', `open names peer ${command.peer}`);
@@ -322,7 +340,10 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
       if (this.ending !== undefined) throw new VeloError('ERR_CLOSED', 'the lane is closing');
       stream.slot = batcher.open(stream, anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget);
       // Refused at once, it is over already.
-      if (stream.slot.state !== SLOT_CLOSED) this.liveness.beat(stream, command.heartbeatMs);
+      if (stream.slot.state !== SLOT_CLOSED) {
+        this.liveness.beat(stream, command.heartbeatMs);
+        this.care.opened(batcher);
+      }
       link.lookForEnding(stream);
     } catch (error) {
       if (!VeloError.is(error)) throw error;
@@ -395,6 +416,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     sessionHi: number,
     sessionLo: number,
   ): Receiver | undefined {
+    // The next lane may have begun: what still lies in the sockets of this one is nobody's.
+    if (this.closed) return undefined;
     const link = this.links[(sessionLo >>> THREAD_SHIFT) & THREAD_MASK];
     const row = sessionLo & ROW_MASK;
     const claimed = this.claimed;
@@ -415,8 +438,17 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     });
   }
 
-  batcherMade(batcher: PeerBatcher): void {
-    this.batchers.push(batcher);
+  batcherMade(batcher: PeerBatcher, peer: PeerLink): void {
+    this.care.made(batcher, peer);
+  }
+
+  get batchers(): readonly PeerBatcher[] {
+    return this.care.batchers;
+  }
+
+  /** Peers that are known here. */
+  knownPeers(): PeerLink[] {
+    return this.peers.filter((peer) => peer !== undefined);
   }
 
   // ---- the end
@@ -426,34 +458,32 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
    * may move the deadline closer. Resolves with what it had to end.
    */
   close(timeoutMs: number): Promise<StreamEnds> {
-    this.streamsDeadline.limit(Math.max(timeoutMs / 2, timeoutMs - WRITE_GRACE_MS));
-    this.closeDeadline.limit(timeoutMs);
-    this.ended ??= this.letGo();
-    return this.ended;
+    return this.leaving.run(timeoutMs);
   }
 
-  private async letGo(): Promise<StreamEnds> {
-    const ending = new StreamsEnd(this);
-    if (!this.closed) {
-      this.ending = ending;
-      // A lane that cannot end in order still lets go of everything.
-      await ending.run(this.streamsDeadline).catch(() => {});
-      this.closed = true;
-    }
-    this.streamsDeadline.clear();
+  /** From here on every turn is a step of the end. False when the lane cannot run any more. */
+  beginEnd(ending: StreamsEnd): boolean {
+    if (!this.closed) this.ending = ending;
+    return !this.closed;
+  }
+
+  /** No turn comes any more. */
+  stop(): void {
+    this.closed = true;
     this.timer.stop();
     for (const sleeper of this.sleepers) sleeper.stop();
-    const listeners = Promise.all([this.listener.close(), this.udsListener.close()]);
-    const peers = this.peers.filter((peer) => peer !== undefined);
-    const { passed } = this.closeDeadline;
-    // What it gives back, and whom it tells, must be queued before the connections take no more.
-    await Promise.race([this.rendezvous?.close(), passed]);
-    await Promise.race([Promise.all(peers.map((peer) => peer.closeConnections())), passed]);
-    this.closeDeadline.clear();
-    for (const peer of peers) peer.destroyConnections();
-    await listeners;
-    this.laneMetrics.publishAll();
-    return ending.ends;
+  }
+
+  /**
+   * The thread ends without a close: its senders see it in their rows, also those that block their client thread, which hears of
+   * nothing else.
+   */
+  abandon(): void {
+    for (const { senders, rows } of this.links) {
+      for (const stream of senders)
+        if (stream !== undefined)
+          rows.senders.setFlags(stream.row, stream.generation, SENDER_CLOSED | SENDER_LANE_DIED);
+    }
   }
 
   *tables(): Iterable<IngressTable> {

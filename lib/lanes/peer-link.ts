@@ -41,7 +41,7 @@ export interface PeerLane {
     sessionHi: number,
     sessionLo: number,
   ): Receiver | undefined;
-  batcherMade(batcher: PeerBatcher): void;
+  batcherMade(batcher: PeerBatcher, peer: PeerLink): void;
 }
 
 export class PeerLink {
@@ -96,7 +96,13 @@ export class PeerLink {
     return connection;
   }
 
-  private endpoint(k: number): Endpoint {
+  /** A connection to the peer stands on which that mux lane's batches go. */
+  isConnected(k: number): boolean {
+    return this.connections[k]?.state === 'open';
+  }
+
+  /** Where that mux lane's batches go. */
+  endpoint(k: number): Endpoint {
     const { lanePorts, host, port, udsPath } = this.route;
     // A peer that publishes no lanes has one listener for all of them.
     const lane = lanePorts.length > 0 ? k % lanePorts.length : 0;
@@ -116,7 +122,7 @@ export class PeerLink {
       batcher = new PeerBatcher({ peerLabel: this.label, lane: k, config, port, metrics });
       port.batcher = batcher;
       this.batchers[k] = batcher;
-      this.lane.batcherMade(batcher);
+      this.lane.batcherMade(batcher, this);
     }
     return batcher;
   }
@@ -136,6 +142,16 @@ export class PeerLink {
       this.tables[k] = table;
     }
     return table;
+  }
+
+  /** Slots that the peer has open on that mux lane. */
+  ingressSlots(k: number): number {
+    return this.tables[k]?.liveSlots ?? 0;
+  }
+
+  /** Nobody finds the batcher any more: who asks from now on gets a new one, with a higher epoch. */
+  forgetBatcher(batcher: PeerBatcher): void {
+    if (this.batchers[batcher.lane] === batcher) this.batchers[batcher.lane] = undefined;
   }
 
   /** Writes what is queued, within the caller's deadline. */

@@ -20,6 +20,8 @@ import { type RendezvousRouter, StagedIntake } from './staged-intake.js';
 /** What the rendezvous needs from its lane. */
 export interface RendezvousLane {
   readonly lane: number;
+  /** Which lane of that number this is. */
+  readonly life: number;
   readonly workerHi: number;
   readonly workerLo: number;
   readonly gate: DrainGate;
@@ -40,7 +42,7 @@ export class LaneRendezvous {
   constructor(lane: RendezvousLane, router: RendezvousRouter, limits: RendezvousLimits, metrics: RendezvousMetrics) {
     const { workerHi, workerLo, gate, laneMetrics: counts } = lane;
     const shared = { metrics, now: () => lane.now(), touched: () => lane.touch() };
-    this.calls = new LaneCalls(lane.lane, workerHi, workerLo);
+    this.calls = new LaneCalls(lane.lane, lane.life, workerHi, workerLo);
     this.owner = new DataOwner({ ...limits, ...shared, workerHi, workerLo });
     this.intake = new StagedIntake(
       { ...limits, ...shared, fail: (error) => lane.fail(error), gate, counts },

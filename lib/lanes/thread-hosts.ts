@@ -1,19 +1,13 @@
-// Hosts that run lanes on worker threads: a piscina pool with one thread per lane, and plain workers for applications where
-// piscina's own files are missing (bundles). Both speak to their lanes over the control ports only.
+// Hosts that run each lane on a worker thread. They speak to their lanes over the control ports only: start them together, hear of
+// their deaths, put a new lane in the place of a dead one, on the same port, and take all of them down.
 
-import { existsSync } from 'node:fs';
-import { Worker } from 'node:worker_threads';
+import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
 import { Deadline } from './deadline.js';
 import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
-import {
-  type LaneOrder,
-  type LaneReport,
-  type ListeningLane,
-  type PreparedLane,
-  prepareLane,
-  transferList,
-} from './lane-boot.js';
+import { type LaneOrder, type LaneReport, type ListeningLane, type PreparedLane, prepareLane } from './lane-boot.js';
+import { type LaneThread, type MakeThread, piscinaThreads, plainThreads, workerFile } from './lane-threads.js';
+import { NO_RESTART, RestartLimit } from './restart-limit.js';
 import { removeSocketFile, type SocketFile } from './socket-file.js';
 import { type StreamEnds, sumOfEnds } from './streams-end.js';
 
@@ -22,77 +16,6 @@ const TERMINATE_GRACE_MS = 500;
 /** A worker file that is no lane's must not keep its node from failing. */
 const START_TIMEOUT_MS = 30_000;
 
-/** How a host gets threads: the only difference between the two. */
-interface Threads {
-  /** Runs the lane on a thread of its own. Rejects when the thread could not start it. */
-  run(prepared: PreparedLane): Promise<void>;
-  /** Waits up to `graceMs` for the threads to end, then ends them. */
-  end(graceMs: number): Promise<void>;
-}
-
-function workerFile(worker: URL | string = '../../workers/lane.js'): URL {
-  const file = URL.canParse(String(worker), import.meta.url) ? new URL(worker, import.meta.url) : undefined;
-  // Also false for whatever is not a file.
-  if (file === undefined || !existsSync(file))
-    throw new VeloError(
-      'ERR_WORKER_FILE',
-      `there is no worker file at ${file?.href ?? worker}; set the option "worker"`,
-    );
-  return file;
-}
-
-async function piscinaThreads(file: URL, lanes: number, onError: (error: Error) => void): Promise<Threads> {
-  const { Piscina } = await import('piscina');
-  const pool = new Piscina({
-    filename: file.href,
-    name: 'lane',
-    minThreads: lanes,
-    maxThreads: lanes,
-    concurrentTasksPerWorker: 1,
-    idleTimeout: Number.POSITIVE_INFINITY,
-    // "sync" would freeze a thread whose task has returned, and the lane with it.
-    atomics: 'disabled',
-    execArgv: [],
-  });
-  pool.on('error', onError);
-  return {
-    run: (prepared) => pool.run(prepared.boot, { transferList: transferList(prepared.boot) }),
-    end: async () => {
-      await pool.destroy();
-    },
-  };
-}
-
-function plainThreads(file: URL, onError: (error: Error) => void): Threads {
-  const workers: Worker[] = [];
-  return {
-    run: (prepared) =>
-      new Promise((resolve, reject) => {
-        const worker = new Worker(file, {
-          workerData: { velomuxLane: prepared.boot },
-          transferList: transferList(prepared.boot),
-          execArgv: [],
-        });
-        workers.push(worker);
-        worker.once('online', resolve);
-        worker.once('error', (error) => {
-          reject(error);
-          onError(error);
-        });
-      }),
-    end: async (graceMs) => {
-      // A thread that has ended says so no second time.
-      const living = workers.filter((worker) => worker.threadId !== -1);
-      const ended = Promise.all(living.map((worker) => new Promise((resolve) => worker.once('exit', resolve))));
-      const timer = setTimeout(() => {
-        for (const worker of living) void worker.terminate();
-      }, graceMs);
-      await ended;
-      clearTimeout(timer);
-    },
-  };
-}
-
 /** Starts `options.length` lanes on worker threads. Rejects with the first lane's error; then no thread is left. */
 export async function startThreadHost(
   kind: 'piscina' | 'worker',
@@ -100,132 +23,219 @@ export async function startThreadHost(
   node: SharedArrayBuffer,
   rows: SharedArrayBuffer,
   worker: URL | string | undefined,
+  maxRestarts: number,
 ): Promise<LaneHost> {
-  const host = new ThreadHost();
   const file = workerFile(worker);
-  const note = (error: Error) => host.noteError(error);
-  const threads = kind === 'piscina' ? await piscinaThreads(file, options.length, note) : plainThreads(file, note);
-  await host.start(threads, options, node, rows);
+  const makeThread = kind === 'piscina' ? await piscinaThreads(file) : plainThreads(file);
+  const host = new ThreadHost();
+  await host.start(options, (lane) => prepareLane(lane, node, rows), makeThread, maxRestarts);
   return host;
 }
 
+/** The place of one lane: its thread, and the lane that lives there now, or did last. */
+interface Seat {
+  readonly lane: number;
+  readonly thread: LaneThread;
+  readonly limit: RestartLimit;
+  options: LaneOptions;
+  life: PreparedLane;
+  socketFile: SocketFile | undefined;
+  lastError: string;
+  /** No lane runs here: it closed, or it died and no other one runs yet. */
+  ended: boolean;
+  /** What the next life waits for. */
+  timer: NodeJS.Timeout | undefined;
+}
+
 class ThreadHost implements LaneHost {
-  links: LaneLink[] = [];
+  readonly links: LaneLink[] = [];
   onLaneDeath: (lane: number, reason: string) => void = () => {};
-  private lanes: PreparedLane[] = [];
-  private threads: Threads | undefined;
+  onLaneRestart: (lane: number, link: LaneLink) => void = () => {};
+  onLaneRunning: (lane: number) => void = () => {};
+  private readonly seats: Seat[] = [];
+  private prepare!: (options: LaneOptions) => PreparedLane;
   private closing = false;
-  private lastError = '';
-  private readonly ended = new Set<number>();
-  /** Lanes whose control port has closed, also before anybody listened for their death. */
-  private readonly lost = new Set<PreparedLane>();
-  private readonly socketFiles: SocketFile[] = [];
   private whenEnded: () => void = () => {};
   private readonly ends: StreamEnds[] = [];
   private readonly deadline = new Deadline();
   private closed: Promise<StreamEnds> | undefined;
 
-  noteError(error: Error): void {
-    this.lastError = error.message;
-  }
-
   async start(
-    threads: Threads,
     options: readonly LaneOptions[],
-    node: SharedArrayBuffer,
-    rows: SharedArrayBuffer,
+    prepare: (options: LaneOptions) => PreparedLane,
+    makeThread: MakeThread,
+    maxRestarts: number,
   ): Promise<void> {
-    this.threads = threads;
-    this.lanes = options.map((lane) => prepareLane(lane, node, rows));
+    this.prepare = prepare;
+    for (const [lane, given] of options.entries()) {
+      const thread = makeThread((error) => {
+        seat.lastError = error.message;
+      });
+      const life = prepare(given);
+      const rest = { socketFile: undefined, lastError: '', ended: false, timer: undefined };
+      const seat: Seat = { lane, thread, limit: new RestartLimit(maxRestarts), options: given, life, ...rest };
+      this.seats.push(seat);
+    }
     try {
-      const started = await allOrFirstError(this.lanes.map((lane) => this.startLane(threads, lane)));
-      this.links = this.lanes.map((lane, i) => lane.link(started[i]!.port));
+      const started = await allOrFirstError(this.seats.map((seat) => this.startLane(seat, seat.life)));
+      for (const [lane, seat] of this.seats.entries()) {
+        const { port } = started[lane]!;
+        seat.options = { ...seat.options, port };
+        this.links.push(seat.life.link(port));
+      }
     } catch (error) {
       this.closing = true;
-      await threads.end(0);
-      this.removeSocketFiles();
-      for (const lane of this.lanes) lane.dispose();
+      await Promise.all(this.seats.map(({ thread }) => thread.end(0)));
+      this.dispose();
       throw error;
     }
-    for (const [i, lane] of this.lanes.entries()) {
-      lane.control.on('message', (report: LaneReport) => this.hear(i, report));
-      if (this.lost.has(lane)) setImmediate(() => this.laneEnded(i));
-      else lane.control.on('close', () => this.laneEnded(i));
-      const go: LaneOrder = { type: 'go' };
-      lane.control.postMessage(go);
+    for (const seat of this.seats) {
+      // Not before somebody listens for the death.
+      if (seat.ended) setImmediate(() => this.laneEnded(seat));
+      else this.letGo(seat, seat.life);
     }
   }
 
-  /** Resolves once the lane listens. No lane is released from its start before all of them listen. */
-  private startLane(threads: Threads, lane: PreparedLane): Promise<ListeningLane> {
+  /** Resolves once the lane listens. At the start of a node no lane is released from its own before all of them listen. */
+  private startLane(seat: Seat, life: PreparedLane): Promise<ListeningLane> {
     return new Promise<ListeningLane>((resolve, reject) => {
       const fail = (cause: unknown) => {
+        clearTimeout(timer);
         const why = cause instanceof Error ? cause.message : String(cause);
         reject(new VeloError('ERR_WORKER_FILE', `the lane's worker did not start: ${why}`, { cause }));
       };
       const timer = setTimeout(() => fail(`it said nothing in ${START_TIMEOUT_MS} ms`), START_TIMEOUT_MS);
-      lane.control.once('message', (report: LaneReport) => {
+      life.control.once('message', (report: LaneReport) => {
         clearTimeout(timer);
         if (report.type === 'listening') {
-          if (report.socketFile !== undefined) this.socketFiles.push(report.socketFile);
+          seat.socketFile = report.socketFile;
           resolve(report);
         } else if (report.type === 'failed') reject(new VeloError(report.code, report.message));
         else reject(new VeloError('ERR_LANE_DIED', `the lane reported "${report.type}" at its start`));
       });
-      lane.control.once('close', () => {
-        this.lost.add(lane);
-        clearTimeout(timer);
-        fail(this.lastError === '' ? 'its thread ended' : this.lastError);
+      life.control.once('close', () => {
+        if (seat.life === life) seat.ended = true;
+        fail(seat.lastError === '' ? 'its thread ended' : seat.lastError);
       });
-      threads.run(lane).catch(fail);
+      seat.thread.run(life.boot).catch(fail);
     });
   }
 
-  private hear(lane: number, report: LaneReport): void {
-    if (report.type === 'fatal') this.lastError = report.message;
+  /** The lane runs: from here on its end is a close or a death. */
+  private letGo(seat: Seat, life: PreparedLane): void {
+    life.control.on('message', (report: LaneReport) => this.hear(seat, report));
+    life.control.on('close', () => {
+      if (seat.life === life) this.laneEnded(seat);
+    });
+    const go: LaneOrder = { type: 'go' };
+    life.control.postMessage(go);
+  }
+
+  private hear(seat: Seat, report: LaneReport): void {
+    if (report.type === 'fatal') seat.lastError = report.message;
     else if (report.type === 'closed') {
       this.ends.push(report.ends);
-      this.finished(lane);
+      this.finished(seat);
     }
   }
 
-  private laneEnded(lane: number): void {
-    const known = this.ended.has(lane);
-    this.finished(lane);
-    if (this.closing || known) return;
-    this.onLaneDeath(lane, this.lastError === '' ? 'its thread ended' : this.lastError);
+  private finished(seat: Seat): void {
+    seat.ended = true;
+    if (this.seats.every(({ ended }) => ended)) this.whenEnded();
   }
 
-  private finished(lane: number): void {
-    this.ended.add(lane);
-    if (this.ended.size === this.lanes.length) this.whenEnded();
+  // ---- death, and the next life
+
+  private readonly dead = new WeakSet<PreparedLane>();
+
+  private laneEnded(seat: Seat): void {
+    // A lane that closed in order has said so before.
+    const closed = this.closing || this.dead.has(seat.life);
+    this.finished(seat);
+    if (closed) return;
+    this.dead.add(seat.life);
+    const reason = seat.lastError === '' ? 'its thread ended' : seat.lastError;
+    seat.lastError = '';
+    this.onLaneDeath(seat.lane, reason);
+    const delay = seat.limit.died(performance.now());
+    if (delay === NO_RESTART) void seat.thread.stop();
+    else seat.timer = setTimeout(() => void this.restart(seat), delay);
   }
 
-  /** Lanes remove their own, unless their thread was ended. */
-  private removeSocketFiles(): void {
-    for (const file of this.socketFiles) removeSocketFile(file);
+  /**
+   * A new lane for the same seat. Its conduit is the client's from now on: what is published into it before the lane runs is read
+   * before the first frame of a peer.
+   */
+  private async restart(seat: Seat): Promise<void> {
+    seat.timer = undefined;
+    seat.life.dispose();
+    await seat.thread.stop();
+    if (this.closing) return;
+    // What the old thread said while it ended.
+    seat.lastError = '';
+    if (seat.socketFile !== undefined) removeSocketFile(seat.socketFile);
+    seat.options = { ...seat.options, life: seat.options.life + 1 };
+    const life = this.prepare(seat.options);
+    seat.life = life;
+    const link = life.link(seat.options.port);
+    this.links[seat.lane] = link;
+    this.onLaneRestart(seat.lane, link);
+    seat.ended = false;
+    try {
+      await this.startLane(seat, life);
+    } catch (error) {
+      if (seat.lastError === '') seat.lastError = (error as Error).message;
+      this.laneEnded(seat);
+      return;
+    }
+    if (this.closing) this.orderClose(seat);
+    else this.onLaneRunning(seat.lane);
+    this.letGo(seat, life);
   }
+
+  terminate(lane: number, reason: string): void {
+    const seat = this.seats[lane]!;
+    if (seat.ended || this.closing) return;
+    seat.lastError = reason;
+    void seat.thread.stop();
+  }
+
+  // ---- the end
 
   close(timeoutMs: number): Promise<StreamEnds> {
     this.closing = true;
-    const order: LaneOrder = { type: 'close', timeoutMs };
-    for (const lane of this.lanes) lane.control.postMessage(order);
     this.deadline.limit(timeoutMs + TERMINATE_GRACE_MS);
+    for (const seat of this.seats) {
+      clearTimeout(seat.timer);
+      this.orderClose(seat);
+    }
     this.closed ??= this.end();
     return this.closed;
   }
 
+  private orderClose(seat: Seat): void {
+    const order: LaneOrder = { type: 'close', timeoutMs: Math.max(0, this.deadline.left - TERMINATE_GRACE_MS) };
+    seat.life.control.postMessage(order);
+  }
+
   private async end(): Promise<StreamEnds> {
-    if (this.ended.size < this.lanes.length) {
+    if (this.seats.some(({ ended }) => !ended)) {
       const ended = new Promise<void>((resolve) => {
         this.whenEnded = resolve;
       });
       await Promise.race([ended, this.deadline.passed]);
     }
     this.deadline.clear();
-    await this.threads?.end(TERMINATE_GRACE_MS);
-    this.removeSocketFiles();
-    for (const lane of this.lanes) lane.dispose();
+    await Promise.all(this.seats.map(({ thread, ended }) => (ended ? thread.end(TERMINATE_GRACE_MS) : thread.stop())));
+    this.dispose();
     return sumOfEnds(this.ends);
+  }
+
+  private dispose(): void {
+    for (const { socketFile, life } of this.seats) {
+      // Lanes remove their own, unless their thread was ended.
+      if (socketFile !== undefined) removeSocketFile(socketFile);
+      life.dispose();
+    }
   }
 }

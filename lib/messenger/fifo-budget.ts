@@ -80,6 +80,11 @@ export class FifoBudget {
     for (const { reject } of waiting) reject(error);
   }
 
+  /** Shares are given again: what was in the way of that is over. */
+  reopen(): void {
+    this.closedBy = undefined;
+  }
+
   private fits(amount: number): boolean {
     return this.taken === 0 || this.taken + amount <= this.total;
   }

@@ -27,6 +27,8 @@ export interface ResponseSlot {
 }
 
 export interface ResponseTableOptions {
+  /** Generation that every slot begins with. Default 0. */
+  readonly firstGeneration?: number;
   /** The thread this table belongs to, see `response-origin.ts`. Default: main. */
   readonly origin?: number;
   /** Slots, 1..65,535. Default 65,535. */
@@ -101,7 +103,7 @@ export class ResponseTable<T> {
       Number.MAX_SAFE_INTEGER,
     );
     this.#states = new Uint8Array(this.capacity);
-    this.#generations = new Float64Array(this.capacity);
+    this.#generations = new Float64Array(this.capacity).fill(options.firstGeneration ?? 0);
     this.#freed = new Uint16Array(this.capacity);
   }
 

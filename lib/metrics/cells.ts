@@ -90,6 +90,8 @@ export class CellPublisher {
   /** The numbers to publish, in the order of `CELL_NAMES`; what stands behind those is laid out in `series-cells.ts`. */
   readonly values: Float64Array;
   private readonly last: Float64Array;
+  /** What lanes counted that had died before this one. Their gauges were set to zero. */
+  private readonly base: Float64Array;
 
   constructor(
     private readonly node: NodeBlock,
@@ -98,14 +100,15 @@ export class CellPublisher {
   ) {
     this.values = new Float64Array(cells);
     this.last = new Float64Array(cells);
+    this.base = Float64Array.from({ length: cells }, (_, cell) => node.readCell(lane, cell));
   }
 
   publish(first: number, end: number): void {
-    const { values, last } = this;
+    const { values, last, base } = this;
     for (let cell = first; cell < end; cell++) {
       if (values[cell] === last[cell]) continue;
       last[cell] = values[cell]!;
-      this.node.setCell(this.lane, cell, values[cell]!);
+      this.node.setCell(this.lane, cell, base[cell]! + values[cell]!);
     }
   }
 }

@@ -93,6 +93,11 @@ export class BatchWriter {
     return this.room !== NO_ROOM;
   }
 
+  /** No batch of this epoch was handed over yet. */
+  get isUnshown(): boolean {
+    return this.batchSeq === 0 && !this.parked;
+  }
+
   /** A fresh epoch; batches are numbered from 0 again. No batch may be open. */
   startEpoch(): void {
     const epoch = this.port.nextEpoch();

@@ -44,6 +44,7 @@ const DEFAULT_MAX_BATCH_BYTES = 61_440;
 const DEFAULT_CREDIT_SWEEP_INTERVAL_MS = 200;
 const DEFAULT_DRAIN_VISIT_FLOOR_MS = 2;
 const DEFAULT_REPLY_LINGER_MS = 1;
+const DEFAULT_BATCHER_IDLE_TTL_MS = 60_000;
 
 /** Write at the end of a wake, or after a window from the oldest staged record, or both. */
 export interface AutoFlush {
@@ -76,6 +77,7 @@ export interface MuxOptions {
   readonly creditSweepIntervalMs?: number | undefined;
   readonly drainVisitFloorMs?: number | undefined;
   readonly replyLingerMs?: number | undefined;
+  readonly batcherIdleTtlMs?: number | undefined;
   readonly flushPolicy?: FlushPolicyOption | undefined;
 }
 
@@ -98,6 +100,8 @@ export interface MuxConfig {
   readonly drainVisitFloorMs: number;
   /** How long a credit reply may wait for company. Default 1; 0: it is due at once. */
   readonly replyLingerMs: number;
+  /** How long a batcher may do nothing, with no slot either way, before it is let go. Default 60,000; counted in credit walks. */
+  readonly batcherIdleTtlMs: number;
   /** Default: auto, on admission. */
   readonly flushPolicy: FlushPolicy;
 }
@@ -126,6 +130,7 @@ export function resolveMuxConfig(options: MuxOptions = {}): MuxConfig {
     ),
     drainVisitFloorMs: Math.min(duration('drainVisitFloorMs', floor, Number.POSITIVE_INFINITY), HOUR_MS),
     replyLingerMs: duration('replyLingerMs', options.replyLingerMs ?? DEFAULT_REPLY_LINGER_MS, HOUR_MS),
+    batcherIdleTtlMs: duration('batcherIdleTtlMs', options.batcherIdleTtlMs ?? DEFAULT_BATCHER_IDLE_TTL_MS, HOUR_MS),
     flushPolicy: resolveFlushPolicy(options.flushPolicy ?? 'auto'),
   };
 }

@@ -69,6 +69,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   /** The last drain stopped on its way to the slots: the next one begins with them. */
   private slotsFirst = false;
   private over = false;
+  private idleTicks = 0;
 
   constructor(options: PeerBatcherOptions) {
     const { peerLabel, lane, config, port, metrics } = options;
@@ -210,6 +211,21 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   }
 
   /**
+   * Shows the peer that this epoch has begun, with a batch without a record if need be: what it keeps of an older one is over. For the
+   * batcher of a lane that takes the place of a dead one. Nothing when a batch of this epoch has gone already.
+   */
+  showEpoch(): void {
+    if (this.over || !this.writer.isUnshown) return;
+    if (this.writer.isOpen || this.writer.makeRoom(0) !== BLOCKED) this.writer.flush();
+  }
+
+  /** A moment passed. Returns how many have since the batcher last had something to do; 0 when it has now. */
+  idleTick(): number {
+    this.idleTicks = this.idle ? this.idleTicks + 1 : 0;
+    return this.idleTicks;
+  }
+
+  /**
    * The application's flush: everything staged and everything that stands goes now, as one batch but for clamps. While
    * parked it is remembered once.
    */
@@ -312,6 +328,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   // -- the wake
 
   private noteWake(source: WakeSource): void {
+    this.idleTicks = 0;
     if (this.wake === WAKE_NONE) this.wake = source;
     if (!this.writer.parked || source === WAKE_CONTROL) this.scheduleRun();
   }

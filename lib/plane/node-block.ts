@@ -2,19 +2,26 @@
 // One worker writes a metric cell, any thread reads it. It holds no queue and wakes nobody.
 
 import { VeloError } from '../errors.js';
+import { MAX_LANES } from '../wire/names.js';
 import { addToCell, CELL_WORDS, readCell, writeCell } from './cells.js';
+import { invariant } from './invariant.js';
 import { SharedMemory } from './memory.js';
 
-const LAYOUT_VERSION = 0x766e0003;
+const LAYOUT_VERSION = 0x766e0004;
 const VERSION = 0;
 const LANES = 1;
 const CELLS = 2;
 const EPOCH = 16;
 const GATE = 17;
 const DATA_ID = 18;
-const HEADER_WORDS = 32;
+/** One word per lane: how often it came round. */
+const BEATS = 32;
+const BEAT_WORDS = 16;
+const HEADER_WORDS = BEATS + BEAT_WORDS;
 /** The cells of a lane fill whole cache lines, so that two lanes never share one. */
 const CELL_GRAIN = 8;
+
+invariant(MAX_LANES <= BEAT_WORDS, 'every lane has a word to beat in');
 
 function cellsPerLane(cells: number): number {
   return (cells + CELL_GRAIN - 1) & ~(CELL_GRAIN - 1);
@@ -60,6 +67,16 @@ export class NodeBlock {
   /** The node drains. */
   get isGateClosed(): boolean {
     return this.memory.load(GATE) !== 0;
+  }
+
+  /** The lane came round: whoever watches it sees that it lives. Only the lane itself may call it. */
+  beat(lane: number): void {
+    this.memory.add(BEATS + lane, 1);
+  }
+
+  /** Moves whenever the lane comes round. */
+  beats(lane: number): number {
+    return this.memory.load(BEATS + lane);
   }
 
   /** Adds to a cell. Only the lane's own thread may call it. */

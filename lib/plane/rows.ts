@@ -47,12 +47,14 @@ export const SENDER_RETIRED = 16;
 export const SENDER_SENT = 32;
 /** The slot could not be opened. */
 export const SENDER_OPEN_FAILED = 64;
+/** With `SENDER_CLOSED`: the thread of its lane ended. Set by that thread on its way out, where it can. */
+export const SENDER_LANE_DIED = 128;
 
 /** Any of these ends a sender: sends fail with "channel closed". */
 export const SENDER_OVER = SENDER_CANCELLED | SENDER_CLOSED | SENDER_OPEN_FAILED;
 
 invariant(S_BLOCKED < ROW_WORDS, 'a sender row fits its words');
-invariant(SENDER_OPEN_FAILED <= FLAG_MASK, 'the sender flags fit beside the generation');
+invariant(SENDER_LANE_DIED <= FLAG_MASK, 'the sender flags fit beside the generation');
 
 /** How long one slice of a blocking wait lasts: the bound on a missed wake that should not happen. */
 export const BLOCK_SLICE_MS = 100;

@@ -56,6 +56,7 @@ describe('the client end of a conduit', () => {
       frameFailed: () => {},
       unstaged: (id: number) => unstaged.push(id),
       marked: () => {},
+      laneBroken: () => {},
       laneDied: () => {},
     };
     port = new ClientPlane(new ClientRows(createClientRows(SIZES), SIZES), [link], events, 1, false).port(0);

@@ -27,7 +27,7 @@ describe('the calls of a lane', () => {
     },
   } as unknown as PeerLink;
   beforeEach(() => {
-    calls = new LaneCalls(LANE, 1, 2);
+    calls = new LaneCalls(LANE, 0, 1, 2);
     frames = [];
   });
   afterEach(() => calls.close(new VeloError('ERR_CLOSED', 'the test is over')));
