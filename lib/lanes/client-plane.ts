@@ -2,8 +2,9 @@
 // hands records and flags to their owners, and frees a row only when both sides are done with it. It knows no protocol.
 
 import { VeloError } from '../errors.js';
+import { buryReceiver, burySender } from '../plane/burial.js';
 import type { ClientRows } from '../plane/conduit.js';
-import { BLOCK_SLICE_MS, RECEIVER_CANCEL, RECEIVER_STOP, SENDER_CLOSED, SENDER_RETIRED } from '../plane/rows.js';
+import { BLOCK_SLICE_MS, RECEIVER_CANCEL, RECEIVER_STOP } from '../plane/rows.js';
 import { MAX_LANES } from '../wire/names.js';
 import { ClientPort, type PortEvents } from './client-port.js';
 import {
@@ -360,25 +361,11 @@ export class ClientPlane {
     for (const end of this.receiverEnds) end?.laneDied(error);
   }
 
-  /** No lane serves the row any more. Also a row whose slot had ended in order must refuse what follows. */
   private endSenderRow(row: number, error: VeloError): void {
     const end = this.senderEnds[row];
     if (end === undefined) return;
-    this.rows.senders.setFlags(row, this.rows.senders.generation(row), SENDER_CLOSED | SENDER_RETIRED);
+    burySender(this.rows.senders, row);
     end.laneDied(error);
-  }
-
-  /** True, and the row is free, when its slot was on the dead lane, or would have come to it: nobody would ever open it. */
-  private losesReceiver(row: number, end: ReceiverEnd, dead: number): boolean {
-    const { receivers } = this.rows;
-    const claimedBy = receivers.claimedBy(row);
-    if (claimedBy === dead) {
-      receivers.free(row);
-      return true;
-    }
-    // A sender with fewer lanes than it was told of comes to lane 0.
-    const expected = claimedBy < 0 && (end.lane === dead || dead === 0);
-    return expected && receivers.release(row);
   }
 
   /** Ends every row that the lane served, and everything that waits for it. */
@@ -393,7 +380,8 @@ export class ClientPlane {
     }
     for (let row = 0; row < this.receiverEnds.length; row++) {
       const end = this.receiverEnds[row];
-      if (end === undefined || !this.losesReceiver(row, end, lane)) continue;
+      // A sender with fewer lanes than it was told of comes to lane 0.
+      if (end === undefined || !buryReceiver(this.rows.receivers, row, lane, lane === 0 || end.lane === lane)) continue;
       this.freeReceiver(row);
       end.laneDied(error);
     }

@@ -12,6 +12,7 @@ import type { Receiver } from '../mux/ingress-types.js';
 import type { MuxConfig } from '../mux/mux-config.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import type { PeerBatcher } from '../mux/peer-batcher.js';
+import { abandonSender } from '../plane/burial.js';
 import { type ClientConduit, ClientRows, WorkerConduit } from '../plane/conduit.js';
 import { NodeBlock } from '../plane/node-block.js';
 import { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
@@ -20,7 +21,6 @@ import {
   ENDING_DETACHED,
   ENDING_FINALIZED,
   SENDER_CLOSED,
-  SENDER_LANE_DIED,
   SENDER_OPEN_FAILED,
   SENDER_RETIRED,
 } from '../plane/rows.js';
@@ -481,8 +481,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   abandon(): void {
     for (const { senders, rows } of this.links) {
       for (const stream of senders)
-        if (stream !== undefined)
-          rows.senders.setFlags(stream.row, stream.generation, SENDER_CLOSED | SENDER_LANE_DIED);
+        if (stream !== undefined) abandonSender(rows.senders, stream.row, stream.generation);
     }
   }
 
