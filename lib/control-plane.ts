@@ -176,6 +176,7 @@ export class ControlPlane {
       responseSlotsExhausted: () => calls.slotsExhausted,
       activeAnchors: () => registry.active,
       bindsNeverOpened: () => registry.neverOpened,
+      laneRestarts: () => this.laneRestarts,
     };
   }
 

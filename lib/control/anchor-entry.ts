@@ -243,11 +243,6 @@ export class AnchorEntry {
     return false;
   }
 
-  /** The lane that served the stream died: its sender must hear, for the lane cannot tell it. The reader hears from the feed. */
-  laneDied(): void {
-    if (this.cancelHandle !== undefined) this.notify(this.cancelHandle, 'cancel');
-  }
-
   /** The sender that was let in did not open its slot: the stream ends as dropped. False: it has, or is gone. */
   neverOpened(feed: Feed): boolean {
     const { cancelHandle } = this;

@@ -55,8 +55,8 @@ export class AnchorRegistry {
   /** Streams that ended because the sender that was let in never opened its slot. */
   neverOpened = 0;
   private readonly binds = new BindWatch(() => performance.now());
-  /** Senders that could not be told, because the lane of messages was dead: at most one per stream that there can be. */
-  private readonly untold: { readonly to: StreamCancelHandle; readonly what: 'cancel' | 'stop' }[] = [];
+  /** Senders that could not be told, because the lane of messages was dead: one entry per sender that was attached when it died. */
+  private readonly untold = new Map<string, { readonly to: StreamCancelHandle; readonly what: 'cancel' | 'stop' }>();
   /** Live slots and unclaimed binds by (peer, chosen lane). */
   private readonly loads = new Map<bigint, Uint32Array>();
 
@@ -137,7 +137,7 @@ export class AnchorRegistry {
     if (this.peers.worker(sender) === undefined) return refuse(`worker ${sender} is not registered here`);
     try {
       const lane = chooseLane(request.laneKey, this.loadsOf(sender), this.terms.lanes);
-      const feed = this.bind(entry, sender, lane);
+      const feed = this.bind(entry, request.streamCancelHandle, lane);
       entry.attachRemote(feed, request.streamCancelHandle);
       this.attaches[MESSENGER_MUX_KEY]! += 1;
       return {
@@ -158,8 +158,8 @@ export class AnchorRegistry {
   }
 
   /** Makes a slot claimable and counts it on its lane until it is over. */
-  private bind(entry: AnchorEntry, sender: bigint, lane: number): Feed {
-    const loads = this.loadsOf(sender);
+  private bind(entry: AnchorEntry, cancelHandle: StreamCancelHandle, lane: number): Feed {
+    const loads = this.loadsOf(cancelHandle.worker);
     const feed = new Feed(
       this.plane,
       lane,
@@ -167,7 +167,8 @@ export class AnchorRegistry {
       (closed) => {
         loads[lane]! -= 1;
         tick.stop();
-        if (closed.failure?.code === 'ERR_LANE_DIED') entry.laneDied();
+        // Also when its consumer had cancelled it: that may have died in the same lane.
+        if (closed.failure?.code === 'ERR_LANE_DIED') this.notify(cancelHandle, 'cancel');
       },
     );
     loads[lane]! += 1;
@@ -223,13 +224,17 @@ export class AnchorRegistry {
     } catch (error) {
       if (!VeloError.is(error)) throw error;
       // The lane that carries messages is dead: said as soon as there is another one.
-      if (error.code === 'ERR_LANE_DIED' && this.untold.length < this.maxStreams) this.untold.push({ to, what });
+      if (error.code !== 'ERR_LANE_DIED') return;
+      const key = `${to.worker}:${to.senderStreamId}`;
+      if (this.untold.get(key)?.what !== 'cancel') this.untold.set(key, { to, what });
     }
   }
 
   /** Messages go again: senders that could not be told of the end of their streams are told now. */
   messengerBack(): void {
-    for (const { to, what } of this.untold.splice(0)) this.notify(to, what);
+    const untold = [...this.untold.values()];
+    this.untold.clear();
+    for (const { to, what } of untold) this.notify(to, what);
   }
 
   /** The node goes down: every stream ends, but those that ride a lane, which ends them. Returns how many ended here. */

@@ -166,4 +166,11 @@ export const STREAMING_FAMILIES: readonly FamilySpec[] = [
     'spoofSuspected',
     'Requests and batches in the name of a registered peer that came from none of its hosts. Not in the reference.',
   ),
+  {
+    name: 'velomux_lane_restarts_total',
+    type: 'counter',
+    help: 'Lanes that took the place of dead ones. Not in the reference.',
+    labels: [],
+    read: (source, emit) => emit.value({}, source.laneRestarts()),
+  },
 ];

@@ -74,6 +74,7 @@ const FAMILIES: Readonly<Record<string, readonly [type: string, ...labels: strin
   velo_streaming_mux_batcher_wakes_total: ['counter', 'source'],
   velomux_lane_dropped_total: ['counter', 'reason'],
   velomux_spoof_suspected_total: ['counter'],
+  velomux_lane_restarts_total: ['counter'],
 };
 
 /** A registry with one node in it. */

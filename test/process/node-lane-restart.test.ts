@@ -12,6 +12,7 @@ import {
   type Nodes,
   nodesOfSuite,
   openStream,
+  pause,
   provesAlive,
   range,
   readAll,
@@ -219,6 +220,26 @@ function restartSuite(host: 'piscina' | 'worker', nodes: Nodes): void {
     expect((await within(PROMPT_MS, readAll(anchor))).error?.code).to.equal('ERR_SENDER_DROPPED');
     for (let i = 0; i < 2; i += 1) await provesAlive({ consumer: other, producer: node });
     await sender.close();
+  });
+
+  it('a cancel that died with its lane is said by the next one', async () => {
+    const node = await mortal({ laneSilenceMs: 1_000 });
+    const peer = await WirePeer.listen();
+    try {
+      await peer.faces(node).hello();
+      const anchor = node.createAnchor<number>();
+      await peer.open(anchor.handle, 0);
+      await until('it is open', () => node.stats().liveSlots === 1);
+      kill(node.workerId, 0, 'hang');
+      // Long enough for a thread to take up its order.
+      await pause(200);
+      anchor.controller.cancel();
+      await restarted(node);
+      await until('the sender hears', () => peer.requests.some(({ handler }) => handler === HANDLER_STREAM_CANCEL));
+      expect(node.stats()).to.include({ anchors: 0, liveSlots: 0 });
+    } finally {
+      await peer.close();
+    }
   });
 
   it('a node closes while a lane is being replaced', async () => {

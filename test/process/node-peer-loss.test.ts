@@ -103,7 +103,9 @@ streamSuite('a peer that is gone', (host, nodes) => {
     try {
       producer.registerPeer(proxy.info);
       consumer.registerPeer(producer.peerInfo);
-      const anchors = [100, QUIET_MS].map((heartbeatIntervalMs) => consumer.createAnchor<number>({ heartbeatIntervalMs }));
+      const anchors = [100, QUIET_MS].map((heartbeatIntervalMs) =>
+        consumer.createAnchor<number>({ heartbeatIntervalMs }),
+      );
       const senders: StreamSender<number>[] = [];
       for (const { handle } of anchors) senders.push(await producer.attachAnchor<number>(handle));
       for (const sender of senders) await sendRange(sender, 0, 3);

@@ -143,7 +143,9 @@ describe('the health of peers', () => {
     lane.pass(HEALTH_PERIOD_MS);
     await lane.answer(false);
     for (const owner of owners) expect(owner.events.slice(1)).to.deep.equal(['closed epochDeath', 'retired discarded']);
-    expect([lane.metrics.epochDeaths, lane.peer.batcher().liveSlots, lane.peer.batcher().epoch]).to.deep.equal([1, 0, 2]);
+    expect([lane.metrics.epochDeaths, lane.peer.batcher().liveSlots, lane.peer.batcher().epoch]).to.deep.equal([
+      1, 0, 2,
+    ]);
   });
 
   it('AK-09 a connection that stands is proof, also one that came while the peer was asked', async () => {
@@ -227,7 +229,10 @@ describe('idle batchers', () => {
       lane.peer.batcher().run();
       expect(owner.events).to.deep.equal(['opened true']);
       const batches = lane.port.take();
-      expect(batches.flatMap(({ records }) => records.map(({ type }) => type)).sort()).to.deep.equal(['credit', 'open']);
+      expect(batches.flatMap(({ records }) => records.map(({ type }) => type)).sort()).to.deep.equal([
+        'credit',
+        'open',
+      ]);
       for (const batch of batches) expect(Number(batch.epoch)).to.equal(lane.peer.batcher().epoch);
       if (attempt % 2 === 0) {
         expect(lane.peer.batcher()).to.not.equal(old);
@@ -238,7 +243,10 @@ describe('idle batchers', () => {
       lane.endTurn();
       if (attempt % 2 === 1) lane.sweeps(TICKS_TO_LIVE);
     }
-    expect(lane.peer.forgotten.every(({ closed }) => !closed), 'it was open when it was forgotten').to.equal(true);
+    expect(
+      lane.peer.forgotten.every(({ closed }) => !closed),
+      'it was open when it was forgotten',
+    ).to.equal(true);
     expect(lane.peer.forgotten.length).to.be.greaterThan(32);
     expect(lane.care.batchers.length).to.be.lessThan(2);
   });
