@@ -25,6 +25,7 @@ describe('mux configuration', () => {
       creditSweepIntervalMs: 200,
       drainVisitFloorMs: 2,
       replyLingerMs: 1,
+      batcherIdleTtlMs: 60_000,
       flushPolicy: { kind: 'auto', onAdmission: true, maxLingerMs: undefined },
     });
   });
