@@ -9,7 +9,7 @@ import { PeerInfo, unaryHandler, type Velo } from '../../lib/index.js';
 import type { LaneHost } from '../../lib/lanes/host.js';
 import { CELL_COUNT } from '../../lib/metrics/series-cells.js';
 import { resolveOptions, rowsFor, type VeloOptions } from '../../lib/options.js';
-import { ClientRows, createClientRows } from '../../lib/plane/conduit.js';
+import { ClientRows, createClientRows, type PlaneSizes, WorkerConduit } from '../../lib/plane/conduit.js';
 import { createNodeBlock, NodeBlock } from '../../lib/plane/node-block.js';
 import { startLanes } from '../../lib/start-lanes.js';
 import { generateInstanceId, workerIdOf } from '../../lib/wire/worker-id.js';
@@ -19,6 +19,7 @@ interface Parts {
   readonly host: LaneHost;
   readonly plane: ControlPlane;
   readonly node: NodeBlock;
+  readonly sizes: PlaneSizes;
 }
 
 async function make(options: VeloOptions): Promise<Parts> {
@@ -33,7 +34,7 @@ async function make(options: VeloOptions): Promise<Parts> {
   const info = new PeerInfo(instanceId, ownAddress(endpoints, ports, undefined));
   const reach = { local: endpoints, numaNode: undefined, uds: false };
   const node = new NodeBlock(block);
-  return { host, node, plane: new ControlPlane(resolved, host, node, info, reach, new ClientRows(rows, sizes)) };
+  return { host, node, sizes, plane: new ControlPlane(resolved, host, node, info, reach, new ClientRows(rows, sizes)) };
 }
 
 describe('a lane on the calling thread that fails', () => {
@@ -89,6 +90,19 @@ describe('a lane on the calling thread that fails', () => {
     }
     expect(plane.metricsSource().cell(0)).to.be.at.least(opened);
     expect(node.nextEpoch()).to.be.greaterThan(epoch);
+  });
+
+  it('a lane whose conduit makes no sense is ended and replaced', async () => {
+    const { plane, host, sizes } = await meet();
+    const lane = new WorkerConduit(host.links[0]!.conduit.memory.buffer, sizes);
+    expect(lane.ingress.reserve(31, 0, 0)).to.be.at.least(0);
+    lane.ingress.commit();
+    lane.ingress.publish();
+    // What the bell would bring about, were it the lane's own.
+    plane.plane.port(0).drain();
+    await failure('ERR_LANE_DIED', plane.messenger.unary(other.instanceId, 'echo'));
+    await until('another one runs', () => plane.laneRestarts === 1);
+    expect(await plane.messenger.unary(other.instanceId, 'echo', new Uint8Array(3))).to.have.length(3);
   });
 
   it('stays dead in the end', async () => {

@@ -57,6 +57,18 @@ describe('the calls of a lane', () => {
     expect(calls.pending).to.equal(1);
   });
 
+  it('an answer to a lane that died finds no call of the one that took its place', async () => {
+    void calls.call(peer, '_rv_pull', PAYLOAD, LONG_MS).catch(() => {});
+    const next = new LaneCalls(LANE, 1, 1, 2);
+    const answer = next.call(peer, '_rv_pull', PAYLOAD, LONG_MS);
+    const [old, own] = frames.map((frame) => answerTo(frame, 2));
+    expect(old!.slot, 'the same slot').to.equal(own!.slot);
+    expect(next.answered(old!, new Uint8Array([0, 8, 9]))).to.equal(false);
+    expect(next.answered(own!, new Uint8Array([0, 1, 2]))).to.equal(true);
+    expect([...(await answer)]).to.deep.equal([1, 2]);
+    next.close(new VeloError('ERR_CLOSED', 'the test is over'));
+  });
+
   it('an answer is copied at once, to its place or to memory of its own, and ends its call once', async () => {
     const buffer = Buffer.from([9, 4, 5, 6, 9]);
     const target = new Uint8Array(3);

@@ -70,6 +70,17 @@ describe('sockets that wait for the answer of a hello', () => {
     expect(written).to.deep.equal([2]);
   });
 
+  it('are not found by an answer to a hello that a dead lane of that number took', () => {
+    const written: string[] = [];
+    const source = (name: string) => ({ writeBack: () => written.push(name) }) as unknown as FrameSource;
+    const lives = [0, 1, 255].map((life) => new HelloSockets(life));
+    const tokens = lives.map((sockets, life) => sockets.hold(source(`life ${life}`)));
+    for (const token of tokens.slice(0, 2)) lives[2]!.answer(token, Uint8Array.of(1));
+    expect(written).to.deep.equal([]);
+    lives[2]!.answer(tokens[2]!, Uint8Array.of(1));
+    expect([written, tokens[2]! < 2 ** 32]).to.deep.equal([['life 2'], true]);
+  });
+
   it('have a bound: the oldest loses its way back', () => {
     const sockets = new HelloSockets();
     const written: number[] = [];

@@ -141,5 +141,14 @@ describe('metrics: cells', () => {
     const total = (name: (typeof CELL_NAMES)[number]) => block.total(CELL_NAMES.indexOf(name));
     expect([total('liveSlots'), total('epochDeaths')]).to.deep.equal([3, 4]);
     expect(block.total(TRANSPORT_CELLS.tcp.dialed)).to.equal(1);
+    const next = new LaneMetrics(block, 1);
+    next.mux.liveSlots = 5;
+    next.mux.epochDeaths = 1;
+    next.publishAll();
+    expect([total('liveSlots'), total('epochDeaths')], 'the next lane counts on').to.deep.equal([8, 5]);
+    next.stop();
+    next.mux.epochDeaths = 100;
+    next.publishAll();
+    expect(total('epochDeaths'), 'a lane that is gone writes nothing').to.equal(5);
   });
 });

@@ -2,7 +2,7 @@
 
 import { expect } from 'chai';
 import { CLOSE_UNKNOWN_SLOT, LIFECYCLE_CANCEL } from '../../../lib/wire/batch.js';
-import { CoreNode } from '../../support/core-pair.js';
+import { CoreNode, frameText } from '../../support/core-pair.js';
 import { FakeOwner } from '../../support/mux-fakes.js';
 
 const MANUAL = { flushPolicy: 'manual' } as const;
@@ -197,6 +197,49 @@ describe('mux egress: epochs and ends', () => {
     node.batcher.epochDeath('health');
     node.batcher.abandon(slot);
     expect(owner.events.filter((event) => event.startsWith('retired'))).to.deep.equal(['retired sent']);
+  });
+
+  it('an epoch is shown by a batch without a record, once, and only if no batch has shown it', () => {
+    const producer = new CoreNode({ firstEpoch: 5 });
+    producer.batcher.showEpoch();
+    const [shown, ...rest] = producer.port.take();
+    expect([shown!.epoch, shown!.seq, shown!.records, rest]).to.deep.equal([5n, 0, [], []]);
+    expect(shown!.bytes).to.have.length(16);
+    producer.batcher.showEpoch();
+    expect(producer.port.sent).to.have.length(0);
+    producer.open(new FakeOwner(), 5n, 1n);
+    expect(producer.port.take().map(({ seq }) => seq)).to.deep.equal([1]);
+    const busy = new CoreNode({ mux: MANUAL });
+    busy.sendItem(busy.open(new FakeOwner(), 5n, 1n), 1);
+    busy.port.take();
+    busy.batcher.showEpoch();
+    expect(busy.port.sent, 'the opening has shown it').to.have.length(0);
+    const parked = new CoreNode();
+    parked.port.mode = 'pend';
+    parked.open(new FakeOwner(), 5n, 1n);
+    parked.batcher.showEpoch();
+    parked.admit();
+    expect(parked.port.take()).to.have.length(1);
+    busy.batcher.shutdown();
+    busy.port.take();
+    busy.batcher.showEpoch();
+    expect(busy.port.sent).to.have.length(0);
+  });
+
+  it('a peer that sees the new epoch retires what it has of the old one, each reader with one Dropped', () => {
+    const consumer = new CoreNode();
+    const receivers = [1n, 2n].map((session) => consumer.bind(5n, session));
+    const dead = new CoreNode({ firstEpoch: 1 });
+    for (const session of [1n, 2n]) dead.sendItem(dead.open(new FakeOwner(), 5n, session), 7);
+    dead.turn();
+    for (const { bytes } of dead.port.take()) consumer.receive(bytes);
+    expect(consumer.table.liveSlots).to.equal(2);
+    const next = new CoreNode({ firstEpoch: 9 });
+    next.batcher.showEpoch();
+    for (const { bytes } of next.port.take()) consumer.receive(bytes);
+    expect(consumer.table.liveSlots).to.equal(0);
+    for (const receiver of receivers) expect(receiver.frames.map(frameText)).to.deep.equal(['7', 'Dropped']);
+    expect([consumer.metrics.malformedBatches, consumer.metrics.batchSeqGaps]).to.deep.equal([0, 0]);
   });
 
   it('AK-13 a reply posted before the shutdown rides the last batch; after it nothing is taken', () => {

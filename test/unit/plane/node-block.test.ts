@@ -27,6 +27,16 @@ describe('node block', () => {
     expect(a.nextEpoch()).to.equal(2);
   });
 
+  it('each lane beats in a word of its own, which is in the way of nothing', () => {
+    const buffer = createNodeBlock(16, 1);
+    const [lane, watcher] = [new NodeBlock(buffer), new NodeBlock(buffer)];
+    for (let i = 0; i < 16; i += 1) for (let n = 0; n <= i; n += 1) lane.beat(i);
+    expect(Array.from({ length: 16 }, (_, i) => watcher.beats(i))).to.deep.equal(
+      Array.from({ length: 16 }, (_, i) => i + 1),
+    );
+    expect([watcher.total(0), watcher.nextEpoch(), watcher.isGateClosed]).to.deep.equal([0, 1, false]);
+  });
+
   it('cells hold sums beyond 2^32, each lane its own', () => {
     const step = fc.record({
       lane: fc.integer({ min: 0, max: 2 }),
