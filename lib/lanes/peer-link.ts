@@ -22,9 +22,18 @@ import { type FramePool, POOLED_BUFFER_BYTES } from './frame-pool.js';
 import type { OutFrame } from './out-frame.js';
 import { lanePath } from './socket-file.js';
 
+/**
+ * How far the generations of successors are apart, modulo 256: of the batchers of a lane that follow each other, and of those of the lane
+ * that takes the place of a dead one.
+ */
+const GENERATIONS_PER_BATCHER = 61;
+const GENERATIONS_PER_LIFE = 97;
+
 /** What a peer link needs from its lane. */
 export interface PeerLane {
   readonly lane: number;
+  /** Which lane of that number this is. */
+  readonly life: number;
   readonly workerHi: number;
   readonly workerLo: number;
   readonly config: MuxConfig;
@@ -47,6 +56,8 @@ export interface PeerLane {
 export class PeerLink {
   readonly tables: (IngressTable | undefined)[] = [];
   readonly batchers: (PeerBatcher | undefined)[] = [];
+  /** Batchers that there were, by mux lane. */
+  private readonly made: number[] = [];
   private readonly connections: (OutgoingConnection | undefined)[] = [];
   private readonly peerBudget: ByteBudget;
   /** Its address has changed since the first. */
@@ -119,7 +130,10 @@ export class PeerLink {
     if (batcher === undefined) {
       const port = new LaneBatcherPort(this, this.lane, k);
       const { config, metrics } = this.lane;
-      batcher = new PeerBatcher({ peerLabel: this.label, lane: k, config, port, metrics });
+      const made = this.made[k] ?? 0;
+      this.made[k] = made + 1;
+      const firstGeneration = this.lane.life * GENERATIONS_PER_LIFE + made * GENERATIONS_PER_BATCHER;
+      batcher = new PeerBatcher({ peerLabel: this.label, lane: k, config, port, metrics, firstGeneration });
       port.batcher = batcher;
       this.batchers[k] = batcher;
       this.lane.batcherMade(batcher, this);

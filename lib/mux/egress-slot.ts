@@ -141,9 +141,12 @@ export class EgressSlotTable {
   /** Generation the next occupant of an index gets. */
   private readonly generations: number[] = [];
   private readonly limit: number;
+  private readonly firstGeneration: number;
 
-  constructor(limit: number) {
+  /** `firstGeneration`: that of the first occupant of every index. */
+  constructor(limit: number, firstGeneration = 0) {
     this.limit = limit;
+    this.firstGeneration = firstGeneration & MAX_SLOT_GENERATION;
   }
 
   /** Indices ever handed out. Control for any index from here on is bogus. */
@@ -157,7 +160,7 @@ export class EgressSlotTable {
     if (index === undefined) {
       index = this.generations.length;
       if (index >= this.limit) throw new VeloError('ERR_SLOTS_EXHAUSTED', `${where}: all ${this.limit} slots are live`);
-      this.generations.push(0);
+      this.generations.push(this.firstGeneration);
       this.slots.push(undefined);
     }
     const slot = new EgressSlot(slotId(index, this.generations[index]! & MAX_SLOT_GENERATION), index, owner, terms);

@@ -40,6 +40,11 @@ export interface PeerBatcherOptions {
   readonly config: MuxConfig;
   readonly port: BatcherPort;
   readonly metrics: MuxMetrics;
+  /**
+   * Generation that slots begin with, default 0. A batcher that takes the place of another one begins elsewhere: grants carry no epoch, and
+   * one that the peer sent for a slot of the old batcher must not count for a slot of this one.
+   */
+  readonly firstGeneration?: number;
 }
 
 export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
@@ -78,7 +83,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     this.port = port;
     this.metrics = metrics;
     this.sweepIntervalMs = config.creditSweepIntervalMs;
-    this.life = new SlotLife(metrics, this.label);
+    this.life = new SlotLife(metrics, this.label, options.firstGeneration ?? 0);
     this.gate = new FlushGate(config.flushPolicy, config.replyLingerMs, port);
     this.writer = new BatchWriter(port, this.gate, metrics, this, config.maxBatchBytes, lane);
     this.inbox = new ControlInbox(this.life.table, metrics, this);

@@ -8,11 +8,12 @@ import { MAX_TABLE_SLOTS } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
 
 export class SlotLife {
-  readonly table = new EgressSlotTable(MAX_TABLE_SLOTS);
+  readonly table: EgressSlotTable;
   private readonly metrics: MuxMetrics;
   private readonly label: string;
 
-  constructor(metrics: MuxMetrics, label: string) {
+  constructor(metrics: MuxMetrics, label: string, firstGeneration: number) {
+    this.table = new EgressSlotTable(MAX_TABLE_SLOTS, firstGeneration);
     this.metrics = metrics;
     this.label = label;
   }

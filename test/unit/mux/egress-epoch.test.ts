@@ -1,7 +1,9 @@
 // A lost peer: refused batches, epoch death, retirement, shutdown, idleness.
 
 import { expect } from 'chai';
+import { PeerBatcher } from '../../../lib/mux/peer-batcher.js';
 import { CLOSE_UNKNOWN_SLOT, LIFECYCLE_CANCEL } from '../../../lib/wire/batch.js';
+import { slotGeneration, slotIndex } from '../../../lib/wire/slot-id.js';
 import { CoreNode, frameText } from '../../support/core-pair.js';
 import { FakeOwner } from '../../support/mux-fakes.js';
 
@@ -224,6 +226,22 @@ describe('mux egress: epochs and ends', () => {
     busy.port.take();
     busy.batcher.showEpoch();
     expect(busy.port.sent).to.have.length(0);
+  });
+
+  it('a grant for a slot of the batcher before this one counts for no slot of this one', () => {
+    const node = new CoreNode();
+    const old = node.open(new FakeOwner(), 5n, 1n, 1);
+    const { config, port, metrics } = node;
+    const next = new PeerBatcher({ peerLabel: 'test', lane: 0, config, port, metrics, firstGeneration: 97 + 256 });
+    const slot = next.open(new FakeOwner(), 0, 5, 0, 2, 1, 0);
+    expect([slotIndex(slot.id), slotGeneration(slot.id)]).to.deep.equal([slotIndex(old.id), 97]);
+    next.control.postCredit(old.id, 7);
+    next.control.postClose(old.id, CLOSE_UNKNOWN_SLOT);
+    next.run();
+    expect([slot.credit, next.liveSlots]).to.deep.equal([1, 1]);
+    next.control.postCredit(slot.id, 7);
+    next.run();
+    expect(slot.credit).to.equal(8);
   });
 
   it('a peer that sees the new epoch retires what it has of the old one, each reader with one Dropped', () => {
