@@ -15,7 +15,16 @@ import { Shutdown } from './control/shutdown.js';
 import { Staging } from './control/staging.js';
 import { VeloError } from './errors.js';
 import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
-import { CMD_PEER, CMD_SHOW_EPOCH, encodeText, MESSENGER_LANE, writeU32 } from './lanes/commands.js';
+import {
+  CMD_CANCEL_SLOT,
+  CMD_PEER,
+  CMD_SHOW_EPOCH,
+  encodeText,
+  MESSENGER_LANE,
+  routeLane,
+  routePeer,
+  writeU32,
+} from './lanes/commands.js';
 import type { LaneHost, LaneLink } from './lanes/host.js';
 import { SilenceWatch } from './lanes/silence-watch.js';
 import { buryCells } from './metrics/series-cells.js';
@@ -24,7 +33,6 @@ import type { ResolvedOptions } from './options.js';
 import type { ClientRows } from './plane/conduit.js';
 import type { NodeBlock } from './plane/node-block.js';
 import { u64High, u64Low } from './wire/bytes.js';
-import { MAX_LANES } from './wire/names.js';
 import type { PeerInfo } from './wire/peer-info.js';
 
 export class ControlPlane {
@@ -127,14 +135,14 @@ export class ControlPlane {
 
   /** A new lane: it knows every peer before it reads a frame, and shows those of the dead one that their slots are over. */
   private laneBack(lane: number, link: LaneLink): void {
-    const routes = this.plane.laneBack(lane, link);
+    const { routes, orphans } = this.plane.laneBack(lane, link);
     const port = this.plane.port(lane);
     for (const peer of this.peers.all()) port.command(CMD_PEER, peer.number, encodeText(JSON.stringify(peer.route)));
     for (const route of routes) {
-      const body = new Uint8Array(4);
-      writeU32(body, 0, route % MAX_LANES);
-      port.command(CMD_SHOW_EPOCH, Math.floor(route / MAX_LANES), body);
+      port.command(CMD_SHOW_EPOCH, routePeer(route), words(routeLane(route)));
     }
+    for (const { slot, route, sessionHi, sessionLo } of orphans)
+      port.command(CMD_CANCEL_SLOT, routePeer(route), words(routeLane(route), slot, sessionHi, sessionLo));
     if (lane !== MESSENGER_LANE) return;
     this.staging.reopen();
     this.registry.messengerBack();
@@ -185,4 +193,13 @@ export class ControlPlane {
     const route = encodeText(JSON.stringify(peer.route));
     for (const port of this.plane.ports) if (port.isOpen) port.command(CMD_PEER, peer.number, route);
   }
+}
+
+/** A body of u32 numbers. */
+function words(...values: number[]): Uint8Array {
+  const body = new Uint8Array(4 * values.length);
+  values.forEach((value, i) => {
+    writeU32(body, 4 * i, value);
+  });
+  return body;
 }

@@ -39,6 +39,7 @@ export class SenderCore implements SenderEnd {
   private waiters: (() => void)[] = [];
   private rowFree = false;
   private assigned = false;
+  private cancelPassedOn = false;
 
   /** Kept at hand for the per-record path. */
   private readonly rows: SenderRows;
@@ -96,7 +97,10 @@ export class SenderCore implements SenderEnd {
 
   attention(flags: number): void {
     this.lastFlags = flags;
-    if ((flags & SENDER_CANCELLED) !== 0) this.signals?.cancelled();
+    if ((flags & SENDER_CANCELLED) !== 0) {
+      this.signals?.cancelled();
+      this.passCancelOn(flags);
+    }
     if ((flags & (SENDER_STOPPED | SENDER_CANCELLED)) !== 0) this.signals?.stopped();
     if ((flags & SENDER_CLOSED) !== 0) {
       this.signals?.cancelled();
@@ -104,6 +108,13 @@ export class SenderCore implements SenderEnd {
     }
     if ((flags & SENDER_RETIRED) !== 0 && this.ended) this.release();
     this.wakeAll();
+  }
+
+  /** A cancel may have come by message, to another lane than the one that has the slot. */
+  private passCancelOn(flags: number): void {
+    if (this.cancelPassedOn || !this.assigned || (flags & (SENDER_CLOSED | SENDER_RETIRED)) !== 0) return;
+    this.cancelPassedOn = true;
+    this.plane.nameSender(this.row.row);
   }
 
   laneDied(error: VeloError): void {

@@ -4,8 +4,9 @@
 import { VeloError } from '../errors.js';
 import type { ClientRows, WorkerConduit } from '../plane/conduit.js';
 import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
-import { ENDING_NONE, RECEIVER_CANCEL, RECEIVER_STOP } from '../plane/rows.js';
+import { ENDING_NONE, RECEIVER_CANCEL, RECEIVER_STOP, SENDER_CANCELLED } from '../plane/rows.js';
 import {
+  CMD_CANCEL_SLOT,
   CMD_DATA,
   CMD_FRAME,
   CMD_HELLO_ANSWER,
@@ -49,6 +50,8 @@ export interface LinkLane {
   peer(number: number, route: PeerRoute): void;
   /** The lane before this one had batches for the peer on that mux lane: it must hear that their epoch is over. */
   showEpoch(peer: number, lane: number): void;
+  /** The peer's slot was open on the lane before this one. */
+  cancelSlot(peer: number, lane: number, slot: number, sessionHi: number, sessionLo: number): void;
   open(link: ClientLink, row: number, command: OpenCommand): void;
   /** `dataId` names the staged payload of the frame; 0: it has none. */
   sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array, dataId: number): void;
@@ -173,6 +176,11 @@ export class ClientLink {
     for (let i = 0; i < count; i++) {
       const stream = this.senders[this.rowsTaken[i]!];
       if (stream === undefined) continue;
+      if ((this.rows.senders.flags(stream.row) & SENDER_CANCELLED) !== 0) {
+        // By message, which names no slot: what the stream still has is not wanted, and might wait for credit for ever.
+        stream.batcher.abandon(stream.slot);
+        continue;
+      }
       // The client waits for room: tell it now if there is some, else with the next record pulled.
       if (!this.lookForEnding(stream) && !this.publishPulled(stream)) stream.slot.notifyPull = true;
     }
@@ -263,6 +271,11 @@ export class ClientLink {
       case CMD_HELLO_ANSWER:
         this.lane.answerHello(tag >>> 0, bytes.slice(offset, offset + length));
         return;
+      case CMD_CANCEL_SLOT: {
+        const [lane, slot, hi, lo] = [0, 4, 8, 12].map((at) => readU32(bytes, offset + at));
+        this.lane.cancelSlot(tag, lane!, slot!, hi!, lo!);
+        return;
+      }
       case CMD_SHOW_EPOCH:
         this.lane.showEpoch(tag, readU32(bytes, offset));
         return;

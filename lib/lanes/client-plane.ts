@@ -5,7 +5,6 @@ import { VeloError } from '../errors.js';
 import { buryReceiver, burySender } from '../plane/burial.js';
 import type { ClientRows } from '../plane/conduit.js';
 import { BLOCK_SLICE_MS, RECEIVER_CANCEL, RECEIVER_STOP } from '../plane/rows.js';
-import { MAX_LANES } from '../wire/names.js';
 import { ClientPort, type PortEvents } from './client-port.js';
 import {
   decodeHelloEvent,
@@ -21,6 +20,7 @@ import {
   EV_UNSTAGED,
   RESPONSE_ID_BYTES,
   readU32,
+  routeNumber,
   rowIdentity,
   tagGeneration,
   tagRow,
@@ -71,6 +71,9 @@ export interface MessageEvents {
   laneBroken(lane: number, error: VeloError): void;
 }
 
+/** A slot of a peer that a dead lane had open. */
+export type OrphanSlot = NonNullable<ReturnType<ClientRows['receivers']['slotOf']>>;
+
 export interface Row {
   row: number;
   generation: number;
@@ -85,6 +88,8 @@ export class ClientPlane {
   private readonly senderPorts: number[] = [];
   /** By lane: what slots were opened to through it, see `laneBack`. */
   private readonly routes: Set<number>[] = [];
+  /** By lane that died: slots of peers that it had open. At most one per receiver row and life of the lane. */
+  private readonly orphans: OrphanSlot[][] = [];
   private readonly receiverEnds: (ReceiverEnd | undefined)[] = [];
   private readonly receiverGenerations: number[] = [];
   private readonly freeSenders: FreeRows;
@@ -123,14 +128,18 @@ export class ClientPlane {
   }
 
   /**
-   * A new lane takes the place of one that died. Returns the peers' mux lanes, as `peer * MAX_LANES + lane`, that this thread had
-   * opened slots on through the dead one: they must hear that those are over.
+   * A new lane takes the place of one that died. Returns who must hear of what is over with the dead one: the peers' mux lanes that
+   * this thread had opened slots on, by route number, and the slots of peers that were open here.
    */
-  laneBack(lane: number, link: LaneLink): ReadonlySet<number> {
-    const routes = this.routes[lane]!;
+  laneBack(
+    lane: number,
+    link: LaneLink,
+  ): { readonly routes: ReadonlySet<number>; readonly orphans: readonly OrphanSlot[] } {
+    const left = { routes: this.routes[lane]!, orphans: this.orphans[lane] ?? [] };
+    this.orphans[lane] = [];
     this.join(lane, link);
     this.sleepers[lane]!.run();
-    return routes;
+    return left;
   }
 
   /** Live senders and receivers of this thread. */
@@ -172,7 +181,7 @@ export class ClientPlane {
   /** Names the lane that serves the row, and the peer and mux lane that its slot is opened to. */
   assignSender(row: number, lane: number, peer: number, muxLane: number): void {
     this.senderPorts[row] = lane;
-    this.routes[lane]!.add(peer * MAX_LANES + muxLane);
+    this.routes[lane]!.add(routeNumber(peer, muxLane));
   }
 
   /** Tells the lane that the row ends after `count` records. */
@@ -183,6 +192,12 @@ export class ClientPlane {
     // Behind unpublished data of a pass, the ending goes with them: the publish rings.
     if (port.conduit.egress.hasUnpublished) port.committed();
     else port.conduit.workerBell.ring();
+  }
+
+  /** The lane that serves the row looks at its flags: somebody else has set one. */
+  nameSender(row: number): void {
+    const { conduit } = this.ports[this.senderPorts[row]!]!;
+    if (conduit.endings.add(row)) conduit.workerBell.ring();
   }
 
   /** The lane is done with the row, or never had it. */
@@ -378,13 +393,21 @@ export class ClientPlane {
     for (let row = 0; row < this.senderEnds.length; row++) {
       if (this.senderPorts[row] === lane) this.endSenderRow(row, error);
     }
+    this.buryReceivers(lane, error);
+    this.messages.laneDied(lane, error);
+  }
+  private buryReceivers(lane: number, error: VeloError): void {
+    const { receivers } = this.rows;
+    this.orphans[lane] ??= [];
     for (let row = 0; row < this.receiverEnds.length; row++) {
       const end = this.receiverEnds[row];
+      if (end === undefined) continue;
+      const orphan = receivers.slotOf(row);
       // A sender with fewer lanes than it was told of comes to lane 0.
-      if (end === undefined || !buryReceiver(this.rows.receivers, row, lane, lane === 0 || end.lane === lane)) continue;
+      if (!buryReceiver(receivers, row, lane, lane === 0 || end.lane === lane)) continue;
+      if (orphan !== undefined) this.orphans[lane].push(orphan);
       this.freeReceiver(row);
       end.laneDied(error);
     }
-    this.messages.laneDied(lane, error);
   }
 }

@@ -6,6 +6,7 @@ import type { ClientConduit } from '../plane/conduit.js';
 import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import { ItemFrameWriter } from '../wire/frame.js';
 import {
+  CMD_CANCEL_SLOT,
   CMD_MARK,
   CMD_PEER,
   CMD_REGISTER,
@@ -37,9 +38,9 @@ const RECORDS_PER_TURN = 8192;
 const MAX_WAITING_COMMANDS = 65_536;
 /**
  * Commands outside of that bound, because they have one of their own and a lane that misses one is wrong for ever: peers,
- * payloads that are let go of, epochs, and the marks of a drain.
+ * payloads that are let go of, what a new lane must tell peers, and the marks of a drain.
  */
-const ALWAYS_TAKEN: readonly number[] = [CMD_PEER, CMD_SHOW_EPOCH, CMD_UNSTAGE, CMD_MARK];
+const ALWAYS_TAKEN: readonly number[] = [CMD_PEER, CMD_SHOW_EPOCH, CMD_CANCEL_SLOT, CMD_UNSTAGE, CMD_MARK];
 
 interface WaitingCommand {
   kind: number;

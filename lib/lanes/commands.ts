@@ -2,6 +2,7 @@
 // numbers and the byte layouts and nothing else.
 
 import { type ErrorCode, VeloError } from '../errors.js';
+import { MAX_LANES } from '../wire/names.js';
 import type { SocketEnds } from './socket-info.js';
 
 /** The lane that messages and payloads ride. */
@@ -30,6 +31,11 @@ export const CMD_HELLO_ANSWER = 9;
 export const CMD_MARK = 10;
 /** tag: peer number; body: u32 mux lane. A lane that died had batches for it; the peer learns that their epoch is over. */
 export const CMD_SHOW_EPOCH = 16;
+/**
+ * tag: peer number; body: u32 mux lane, slot, session high, session low. The peer's slot was open on a lane that died: its sender is
+ * told to cancel.
+ */
+export const CMD_CANCEL_SLOT = 17;
 
 // ---- lane → client (record kinds of the ingress ring) ----------------------------------------------------------------
 /** tag: receiver tag; body: one stream frame. */
@@ -96,6 +102,17 @@ export function parseRowIdentity(identity: bigint): RowIdentity | undefined {
   const value = Number(identity);
   const low = value % IDENTITY_SHIFT;
   return { generation: Math.floor(value / IDENTITY_SHIFT), thread: low >>> ROW_BITS, row: low & (2 ** ROW_BITS - 1) };
+}
+
+/** One number for a peer and one of its mux lanes. */
+export function routeNumber(peer: number, muxLane: number): number {
+  return peer * MAX_LANES + muxLane;
+}
+export function routePeer(route: number): number {
+  return Math.floor(route / MAX_LANES);
+}
+export function routeLane(route: number): number {
+  return route % MAX_LANES;
 }
 
 // ---- bodies -------------------------------------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ export class IngressStream implements Receiver {
     bind: ClaimedBind,
     readonly sessionHi: number,
     readonly sessionLo: number,
+    /** Number of the peer and mux lane of the slot, as `routeNumber` makes it. */
+    private readonly route: number,
     /** Counts the windows of the slot from now on. */
     private readonly watchSlot: (stream: IngressStream, slot: IngressSlot) => SlotWatch,
   ) {
@@ -55,6 +57,7 @@ export class IngressStream implements Receiver {
 
   opened(slot: IngressSlot): void {
     this.slot = slot;
+    this.link.rows.receivers.setSlot(this.row, slot.id, this.route);
     this.watch = this.watchSlot(this, slot);
   }
 

@@ -24,10 +24,11 @@ import {
   SENDER_OPEN_FAILED,
   SENDER_RETIRED,
 } from '../plane/rows.js';
+import { LIFECYCLE_CANCEL } from '../wire/batch.js';
 import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
 import { BatcherCare } from './batcher-care.js';
 import { ClientLink, type LinkLane } from './client-link.js';
-import { MESSENGER_LANE, type OpenCommand, type PeerRoute, SELF_PEER } from './commands.js';
+import { MESSENGER_LANE, type OpenCommand, type PeerRoute, routeNumber, SELF_PEER } from './commands.js';
 import { OutgoingConnection } from './connection.js';
 import { DrainGate } from './drain-gate.js';
 import { EgressStream } from './egress-stream.js';
@@ -319,10 +320,14 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const known = this.peers[number];
     if (known !== undefined) known.update(route);
     else {
-      const peer = new PeerLink(this, route);
+      const peer = new PeerLink(this, number, route);
       this.peers[number] = peer;
       this.router.addPeer(peer);
     }
+  }
+
+  cancelSlot(peer: number, lane: number, slot: number, sessionHi: number, sessionLo: number): void {
+    this.peers[peer]?.batcher(lane).control.replyLifecycle(slot, sessionHi, sessionLo, LIFECYCLE_CANCEL);
   }
 
   showEpoch(peer: number, lane: number): void {
@@ -410,6 +415,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   // ---- what the machines ask
 
   claim(
+    peer: PeerLink,
     table: IngressTable,
     anchorHi: number,
     anchorLo: number,
@@ -423,7 +429,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const claimed = this.claimed;
     if (!link?.rows.receivers.claim(row, this.lane, anchorHi, anchorLo, sessionHi, sessionLo, claimed))
       return undefined;
-    const stream = new IngressStream(link, table, claimed, sessionHi, sessionLo, this.liveness.watch);
+    const route = routeNumber(peer.number, table.lane);
+    const stream = new IngressStream(link, table, claimed, sessionHi, sessionLo, route, this.liveness.watch);
     link.receivers[row] = stream;
     return stream;
   }

@@ -44,6 +44,7 @@ export interface PeerLane {
   schedule(runnable: Runnable): void;
   connect(to: Endpoint): OutgoingConnection;
   claim(
+    peer: PeerLink,
     table: IngressTable,
     anchorHi: number,
     anchorLo: number,
@@ -65,6 +66,8 @@ export class PeerLink {
 
   constructor(
     private readonly lane: PeerLane,
+    /** Its number between clients and lanes. */
+    readonly number: number,
     private route: PeerRoute,
   ) {
     this.peerBudget = new ByteBudget(lane.config.peerByteBudget);
@@ -148,7 +151,7 @@ export class PeerLink {
       const port: IngressPort = {
         now: () => lane.now(),
         claim: (anchorHi, anchorLo, sessionHi, sessionLo) =>
-          lane.claim(this.tables[k]!, anchorHi, anchorLo, sessionHi, sessionLo),
+          lane.claim(this, this.tables[k]!, anchorHi, anchorLo, sessionHi, sessionLo),
         control: (create) => (create ? this.batcher(k) : this.batchers[k])?.control,
       };
       const { config, metrics } = lane;

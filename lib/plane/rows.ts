@@ -181,6 +181,8 @@ const R_DRAINED = 7; // client adds, worker exchanges
 const R_REQUESTS = 8; // client sets, worker reads
 const R_GENERATION = 9; // client
 const R_HEARTBEAT = 10; // client, before BOUND
+const R_SLOT = 11; // worker, once: id of the slot at the peer that has it
+const R_ROUTE = 12; // worker, after R_SLOT: which peer and mux lane that is, plus one
 
 export const BIND_FREE = 0;
 export const BIND_BOUND = 1;
@@ -190,7 +192,7 @@ const WORKER_SHIFT = 3;
 const WORKER_MASK = 0x1f;
 const STATE_GENERATION_SHIFT = 8;
 
-invariant(R_HEARTBEAT < ROW_WORDS, 'a receiver row fits its words');
+invariant(R_ROUTE < ROW_WORDS, 'a receiver row fits its words');
 invariant((STATE_MASK & (WORKER_MASK << WORKER_SHIFT)) === 0, 'bind state and worker have bits of their own');
 invariant(
   (WORKER_MASK << WORKER_SHIFT) >> STATE_GENERATION_SHIFT === 0,
@@ -229,6 +231,7 @@ export class ReceiverRows {
     this.memory.store(at + R_GENERATION, generation | 0);
     this.memory.store(at + R_DRAINED, 0);
     this.memory.store(at + R_REQUESTS, 0);
+    this.memory.store(at + R_ROUTE, 0);
     return generation;
   }
 
@@ -274,6 +277,21 @@ export class ReceiverRows {
   claimedBy(row: number): number {
     const state = this.memory.load(this.base + row * ROW_WORDS + R_STATE);
     return (state & STATE_MASK) === BIND_CLAIMED ? (state >>> WORKER_SHIFT) & WORKER_MASK : -1;
+  }
+
+  /**
+   * The slot of a claimed row, for whoever must name it when the worker cannot: its id, and the number that the worker gave its peer and
+   * mux lane. Undefined while the worker has not said.
+   */
+  slotOf(
+    row: number,
+  ): { readonly slot: number; readonly route: number; sessionHi: number; sessionLo: number } | undefined {
+    const at = this.base + row * ROW_WORDS;
+    const route = this.memory.load(at + R_ROUTE) - 1;
+    if (route < 0) return undefined;
+    const slot = this.memory.load(at + R_SLOT) >>> 0;
+    const sessionHi = this.memory.load(at + R_SESSION_HI) >>> 0;
+    return { slot, route, sessionHi, sessionLo: this.memory.load(at + R_SESSION_LO) >>> 0 };
   }
 
   /** Counts `n` records as taken. The row must then be named in the dirty set. */
@@ -324,6 +342,13 @@ export class ReceiverRows {
     into.byteBudget = byteBudget;
     into.heartbeatMs = heartbeatMs;
     return true;
+  }
+
+  /** Says which slot of the peer has the claimed row, so that it can be named when this worker is dead. */
+  setSlot(row: number, slot: number, route: number): void {
+    const at = this.base + row * ROW_WORDS;
+    this.memory.store(at + R_SLOT, slot | 0);
+    this.memory.store(at + R_ROUTE, route + 1);
   }
 
   /** Takes the count of drained records and sets it to zero. */

@@ -62,7 +62,7 @@ describe('the lane end of a conduit', () => {
 
   it('a stream that ended with records waiting for room says so once, behind them', () => {
     const bind = { row: ROW, generation: 1, credit: CREDIT, byteBudget: 0, heartbeatMs: 5_000 };
-    const stream = new IngressStream(link, {} as IngressTable, bind, 0, ROW, () => {
+    const stream = new IngressStream(link, {} as IngressTable, bind, 0, ROW, 0, () => {
       throw new Error('no slot is opened here');
     });
     link.receivers[ROW] = stream;

@@ -18,7 +18,7 @@ import { SENDER_CANCELLED } from '../../../lib/plane/rows.js';
 /** A link that takes everything, with one sender row. */
 function linkWith(row: { flags: number }): ClientLink {
   return {
-    rows: { senders: { flags: () => row.flags } },
+    rows: { senders: { flags: () => row.flags }, receivers: { setSlot: () => {} } },
     flagSender: () => true,
     writeRecord: () => true,
     dropReceiver: () => {},
@@ -65,7 +65,7 @@ describe('streams of a lane: heartbeats and windows', () => {
     const watchdog = new Watchdog(new MuxMetrics());
     const bind = { row: 0, generation: 1, credit: 32, byteBudget: 0, heartbeatMs: MAX_HEARTBEAT_MS };
     const table = {} as IngressTable;
-    const stream = new IngressStream(linkWith({ flags: 0 }), table, bind, 0, 0, ({ heartbeatMs }, slot) =>
+    const stream = new IngressStream(linkWith({ flags: 0 }), table, bind, 0, 0, 0, ({ heartbeatMs }, slot) =>
       watchdog.watch(table, slot, heartbeatMs, 0),
     );
     expect(watchdog.size).to.equal(0);
