@@ -12,7 +12,14 @@ import { SENDER_CANCELLED, SENDER_STOPPED } from '../plane/rows.js';
 import { batchLaneOf, RESPONSE_NONE, RESPONSE_TYPE_OFFSET, type RequestEnvelope } from '../wire/envelope.js';
 import { parseJson } from '../wire/json.js';
 import { JsonFields } from '../wire/json-fields.js';
-import { HANDLER_HELLO, HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP, HEADER_RENDEZVOUS } from '../wire/names.js';
+import { parseMuxSlot } from '../wire/mux-slot.js';
+import {
+  HANDLER_HELLO,
+  HANDLER_STREAM_CANCEL,
+  HANDLER_STREAM_STOP,
+  HEADER_MUX_SLOT,
+  HEADER_RENDEZVOUS,
+} from '../wire/names.js';
 import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import type { ClientLink } from './client-link.js';
 import { parseRowIdentity } from './commands.js';
@@ -43,6 +50,7 @@ export interface RouterLane {
 /** Requests go to the client thread that made the node. */
 const MAIN_THREAD = 0;
 const NO_BYTES = new Uint8Array(0);
+const TOO_MANY_STAGED = 'too many staged batches wait to be fetched here';
 /** Payload of a `_hello`: an address of some hundred endpoints, as JSON numbers. */
 export const MAX_HELLO_BYTES = 65_536;
 
@@ -165,7 +173,19 @@ export class InboundRouter {
       return;
     }
     const deliver = (bytes: Uint8Array) => this.handleBatch(peer, lane, bytes, 0, bytes.length);
-    if (!this.rendezvous?.resolveBatch(envelope, peer, deliver)) this.drops.stagedBatch += 1;
+    const refuse = (text: string) => this.refuseStaged(envelope, peer, lane, text);
+    if (this.rendezvous?.resolveBatch(envelope, peer, deliver, refuse)) return;
+    this.drops.stagedBatch += 1;
+    refuse(TOO_MANY_STAGED);
+  }
+
+  /** A staged batch does not come: the stream that it names ends, instead of waiting for its record until the watchdog ends it. */
+  private refuseStaged({ headers }: RequestEnvelope, peer: PeerLink, lane: number, text: string): void {
+    const header = headers?.get(HEADER_MUX_SLOT);
+    if (header === undefined) return;
+    const name = parseMuxSlot(header);
+    if (name === undefined) this.drops.badMessage += 1;
+    else peer.table(lane).refuseStaged(name, `a staged record was refused: ${text}`);
   }
 
   private onRequest(

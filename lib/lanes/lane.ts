@@ -272,7 +272,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private sweep(now: number): void {
     this.nextSweep = now + this.config.creditSweepIntervalMs;
     this.visits.prune(now);
-    if (this.metrics.liveSlots === 0) return;
+    if (this.metrics.liveSlots === 0 && this.metrics.waitingRefusals === 0) return;
     for (const peer of this.peers) {
       if (peer === undefined) continue;
       for (const table of peer.tables) table?.sweep();
@@ -403,6 +403,11 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const stream = new IngressStream(link, table, claimed, sessionHi, sessionLo, this.liveness.watch);
     link.receivers[row] = stream;
     return stream;
+  }
+
+  isBound(sessionHi: number, sessionLo: number): boolean {
+    const link = this.links[(sessionLo >>> THREAD_SHIFT) & THREAD_MASK];
+    return link?.rows.receivers.isBound(sessionLo & ROW_MASK, sessionHi, sessionLo) ?? false;
   }
 
   connect(to: Endpoint): OutgoingConnection {

@@ -41,6 +41,7 @@ export interface PeerLane {
     sessionHi: number,
     sessionLo: number,
   ): Receiver | undefined;
+  isBound(sessionHi: number, sessionLo: number): boolean;
   batcherMade(batcher: PeerBatcher): void;
 }
 
@@ -129,6 +130,7 @@ export class PeerLink {
         now: () => lane.now(),
         claim: (anchorHi, anchorLo, sessionHi, sessionLo) =>
           lane.claim(this.tables[k]!, anchorHi, anchorLo, sessionHi, sessionLo),
+        isBound: (sessionHi, sessionLo) => lane.isBound(sessionHi, sessionLo),
         control: (create) => (create ? this.batcher(k) : this.batchers[k])?.control,
       };
       const { config, metrics } = lane;

@@ -11,6 +11,8 @@ const NO_HEAD = new Uint8Array(0);
 
 /** Takes a batch that came. */
 export type BatchDelivery = (bytes: Uint8Array) => void;
+/** Hears why a batch does not come. */
+export type BatchRefusal = (text: string) => void;
 
 export class StagedBatches {
   /** By peer: the last of its batches that is being pulled or waits. */
@@ -20,10 +22,10 @@ export class StagedBatches {
   constructor(private readonly intake: StagedIntake) {}
 
   /**
-   * Pulls the batch that the envelope names, and delivers it. False: too many wait. Nobody is told of a batch that cannot be had: its
-   * stream has a gap then, which its watchdog ends.
+   * Pulls the batch that the envelope names, and delivers it; or says why not: it states more bytes than this node takes, nobody can
+   * be asked for it, its owner refuses, or it does not come in time. False: too many wait, and nobody hears of this one again.
    */
-  accept(envelope: RequestEnvelope, peer: PeerLink, deliver: BatchDelivery): boolean {
+  accept(envelope: RequestEnvelope, peer: PeerLink, deliver: BatchDelivery, refuse: BatchRefusal): boolean {
     if (this.waiting >= MAX_WAITING_BATCHES) return false;
     this.waiting += 1;
     const done: Promise<void> = (this.last.get(peer) ?? Promise.resolve())
@@ -33,7 +35,7 @@ export class StagedBatches {
           deliver(bytes);
           end();
         },
-        () => {},
+        (error: unknown) => refuse(error instanceof Error ? error.message : String(error)),
       )
       .finally(() => {
         this.waiting -= 1;

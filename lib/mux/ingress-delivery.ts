@@ -3,7 +3,7 @@
 
 import { CLOSE_PROTOCOL_ERROR, CLOSE_UNKNOWN_SLOT, LIFECYCLE_CANCEL, LIFECYCLE_STOP } from '../wire/batch.js';
 import { MAX_U32 } from '../wire/bytes.js';
-import { DROPPED_BYTES } from '../wire/frame.js';
+import { DROPPED_BYTES, transportErrorFrame } from '../wire/frame.js';
 import type { CreditReturn } from './credit-return.js';
 import type { SlotDirectory } from './ingress-directory.js';
 import { IngressHold } from './ingress-hold.js';
@@ -33,8 +33,8 @@ export class IngressDelivery {
     this.credit = credit;
   }
 
-  /** A claimed slot begins. No credit is granted: its window was quoted when it was bound. */
-  start(id: number, index: number, receiver: Receiver, openSeq: number): void {
+  /** A claimed slot begins. No credit is granted: its window was quoted when it was bound. It may be over when this returns. */
+  start(id: number, index: number, receiver: Receiver, openSeq: number): IngressSlot {
     const slot = new IngressSlot(id, index, receiver, openSeq);
     advance(slot);
     this.directory.add(slot);
@@ -46,6 +46,7 @@ export class IngressDelivery {
     } else if (receiver.earlyStop) {
       this.port.control(true)?.replyLifecycle(id, slot.sessionHi, slot.sessionLo, LIFECYCLE_STOP);
     }
+    return slot;
   }
 
   /** The record whose turn it is. */
@@ -107,6 +108,21 @@ export class IngressDelivery {
       slot.receiver.deliver(DROPPED_BYTES, 0, DROPPED_BYTES.length, true);
     }
     slot.receiver.slotClosed();
+  }
+
+  /**
+   * A record of the slot will never come: its consumer gets TransportError behind what was delivered, and the sender is told to cancel
+   * that session (a close would name the id alone, and might meet a later stream). What is held goes with the slot, a terminal
+   * included, so the error is delivered though that one has spent the reserve; a consumer that had its terminal gets no second one.
+   */
+  fail(slot: IngressSlot, text: string): void {
+    if (!slot.terminalDelivered) {
+      const frame = transportErrorFrame(text);
+      slot.terminalDelivered = true;
+      slot.receiver.deliver(frame, 0, frame.length, true);
+    }
+    this.end(slot, false);
+    this.port.control(true)?.replyLifecycle(slot.id, slot.sessionHi, slot.sessionLo, LIFECYCLE_CANCEL);
   }
 
   /** False: the slot is over. */

@@ -22,6 +22,7 @@ import {
 } from '../wire/batch.js';
 import { readU16BE } from '../wire/bytes.js';
 import { HEARTBEAT_BYTES } from '../wire/frame.js';
+import type { MuxSlotName } from '../wire/mux-slot.js';
 import { slotIndex } from '../wire/slot-id.js';
 import { CreditReturn } from './credit-return.js';
 import { IngressDelivery } from './ingress-delivery.js';
@@ -30,6 +31,7 @@ import type { IngressSlot } from './ingress-slot.js';
 import type { ByteReservation, IngressPort } from './ingress-types.js';
 import { MAX_TABLE_SLOTS, type MuxConfig } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
+import { StagedRefusals } from './staged-refusals.js';
 
 export interface IngressTableOptions {
   /** Names the peer in errors. */
@@ -45,6 +47,11 @@ export interface IngressTableOptions {
 const FLAGS_OFFSET = 1;
 const COUNT_OFFSET = 2;
 const NO_BYTES = new Uint8Array(0);
+/** What a refusal says is cut here: some of it is the peer's own text. */
+const MAX_REFUSAL_TEXT = 512;
+
+/** What became of a refused record: its stream ended, or will at its OpenSlot, or is none of this (peer, lane). */
+export type RefusalOutcome = 'ended' | 'waits' | 'ignored';
 
 /**
  * Whether a batch that came to the handler of `lane` names that lane; else it is dropped whole and its records are counted. Asked
@@ -67,6 +74,7 @@ export class IngressTable {
   private readonly directory: SlotDirectory;
   private readonly credit: CreditReturn;
   private readonly delivery: IngressDelivery;
+  private readonly refusals: StagedRefusals;
   private readonly decoder = new BatchDecoder();
   private buffer: Uint8Array = NO_BYTES;
 
@@ -82,6 +90,7 @@ export class IngressTable {
     this.port = options.port;
     this.metrics = options.metrics;
     this.directory = new SlotDirectory();
+    this.refusals = new StagedRefusals(options.metrics);
     this.credit = new CreditReturn(options.port);
     this.delivery = new IngressDelivery(options.port, options.metrics, options.peerBudget, this.directory, this.credit);
   }
@@ -139,6 +148,33 @@ export class IngressTable {
   /** The periodic walk over all slots. */
   sweep(): void {
     if (this.directory.live.length > 0) this.credit.sweep(this.directory.live);
+    if (this.refusals.size > 0) this.pruneRefusals();
+  }
+
+  private pruneRefusals(): void {
+    this.refusals.prune((hi, lo) => this.port.isBound(hi, lo));
+  }
+
+  /**
+   * A record that the sender staged will not be fetched; `text` says why. The stream it names ends at once if it is open here under
+   * this very epoch, id and session, aside or not: records in front of the refused one are not waited for. If its bind still waits, it
+   * ends at its OpenSlot. Whatever else a peer may name is none of its own streams, and nothing happens.
+   */
+  refuseStaged(name: MuxSlotName, text: string): RefusalOutcome {
+    const { epochHi, epochLo, slot: id, sessionHi, sessionLo } = name;
+    if (this.epochKnown && isNewer(this.epochHi, this.epochLo, epochHi, epochLo)) return 'ignored';
+    const what = text.slice(0, MAX_REFUSAL_TEXT);
+    if (this.epochKnown && epochHi === this.epochHi && epochLo === this.epochLo) {
+      const slot = this.directory.find(id);
+      if (slot !== undefined && slot.sessionHi === sessionHi && slot.sessionLo === sessionLo) {
+        this.delivery.fail(slot, what);
+        return 'ended';
+      }
+    }
+    if (!this.port.isBound(sessionHi, sessionLo)) return 'ignored';
+    if (this.refusals.keep(name, what)) return 'waits';
+    this.pruneRefusals();
+    return this.refusals.keep(name, what) ? 'waits' : 'ignored';
   }
 
   /**
@@ -195,7 +231,7 @@ export class IngressTable {
   private admitEpoch(hi: number, lo: number): boolean {
     if (this.epochKnown && hi === this.epochHi && lo === this.epochLo) return true;
     if (this.epochKnown) {
-      if (hi < this.epochHi || (hi === this.epochHi && lo < this.epochLo)) return false;
+      if (isNewer(this.epochHi, this.epochLo, hi, lo)) return false;
       this.retireAll();
       this.port.control(false)?.forgetReplies();
     }
@@ -291,7 +327,10 @@ export class IngressTable {
     }
     const incumbent = this.directory.at(index);
     if (incumbent !== undefined) this.delivery.end(incumbent, true);
-    this.delivery.start(id, index, receiver, decoder.frameSeq);
+    const slot = this.delivery.start(id, index, receiver, decoder.frameSeq);
+    if (this.refusals.size === 0) return;
+    const refused = this.refusals.claim(this.epochHi, this.epochLo, id, sessionHi, sessionLo);
+    if (refused !== undefined && slot.live) this.delivery.fail(slot, refused);
   }
 
   /**
@@ -325,4 +364,9 @@ export class IngressTable {
       this.metrics.generationMismatch += 1;
     }
   }
+}
+
+/** Epoch a is above epoch b. */
+function isNewer(aHi: number, aLo: number, bHi: number, bLo: number): boolean {
+  return aHi > bHi || (aHi === bHi && aLo > bLo);
 }

@@ -52,6 +52,8 @@ export interface IngressPort {
   now(): number;
   /** Removes and returns the bind of (anchor, session), or undefined when nobody registered it. Write-once. */
   claim(anchorHi: number, anchorLo: number, sessionHi: number, sessionLo: number): Receiver | undefined;
+  /** A bind with this session waits to be claimed. A look: it decides nothing by itself. */
+  isBound(sessionHi: number, sessionLo: number): boolean;
   /**
    * The control inbox of our batcher for this (peer, lane), resolved at every use so that a writer never meets a
    * retired one. With `create`, one is made when there is none: a reply must go out. Without it, control about our own

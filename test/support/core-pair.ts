@@ -65,6 +65,7 @@ export class CoreNode {
       port: {
         now: () => this.clock.now,
         claim: (anchorHi, anchorLo, sessionHi, sessionLo) => this.claim(anchorHi, anchorLo, sessionHi, sessionLo),
+        isBound: (sessionHi, sessionLo) => this.isBound(sessionHi, sessionLo),
         control: (create) => this.control(create),
       },
     });
@@ -149,6 +150,12 @@ export class CoreNode {
 
   private control(create: boolean): ControlSink | undefined {
     return create ? this.batcher.control : this.made?.control;
+  }
+
+  private isBound(hi: number, lo: number): boolean {
+    const session = `:${(BigInt(hi) << 32n) | BigInt(lo)}`;
+    for (const key of this.binds.keys()) if (key.endsWith(session)) return true;
+    return false;
   }
 
   private claim(anchorHi: number, anchorLo: number, sessionHi: number, sessionLo: number): Receiver | undefined {
