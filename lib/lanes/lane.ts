@@ -305,7 +305,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const known = this.peers[number];
     if (known !== undefined) known.update(route);
     else {
-      const peer = new PeerLink(this, route);
+      const budget = this.node.heldBytes(number, this.lane, this.config.peerByteBudget);
+      const peer = new PeerLink(this, route, budget);
       this.peers[number] = peer;
       this.router.addPeer(peer);
     }

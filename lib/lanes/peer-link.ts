@@ -3,9 +3,8 @@
 
 import { wireGeneration, workerOrigin } from '../messenger/response-origin.js';
 import { ADMITTED, type BatcherPort, PENDING, type Runnable, type SubmitOutcome } from '../mux/batcher-types.js';
-import { ByteBudget } from '../mux/byte-budget.js';
 import { IngressTable } from '../mux/ingress-table.js';
-import type { IngressPort, Receiver } from '../mux/ingress-types.js';
+import type { ByteReservation, IngressPort, Receiver } from '../mux/ingress-types.js';
 import { BATCH_HEADROOM, type MuxConfig } from '../mux/mux-config.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { PeerBatcher } from '../mux/peer-batcher.js';
@@ -49,16 +48,15 @@ export class PeerLink {
   readonly tables: (IngressTable | undefined)[] = [];
   readonly batchers: (PeerBatcher | undefined)[] = [];
   private readonly connections: (OutgoingConnection | undefined)[] = [];
-  private readonly peerBudget: ByteBudget;
   /** Its address has changed since the first. */
   private moved = false;
 
   constructor(
     private readonly lane: PeerLane,
     private route: PeerRoute,
-  ) {
-    this.peerBudget = new ByteBudget(lane.config.peerByteBudget);
-  }
+    /** What all lanes of this node may hold for the peer. */
+    private readonly peerBudget: ByteReservation,
+  ) {}
 
   get label(): string {
     return this.route.label;

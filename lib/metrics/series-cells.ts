@@ -103,8 +103,9 @@ const GAUGE_CELLS: readonly number[] = [
   ...TRANSPORTS.map((transport) => TRANSPORT_CELLS[transport].dialed),
 ];
 
-/** A lane has died: it holds nothing any more, while what it counted stays counted. */
+/** A lane has died: it holds nothing any more, neither by its cells nor of any peer's budget, while what it counted stays counted. */
 export function buryCells(node: NodeBlock, lane: number): void {
+  node.buryBytes(lane);
   for (const cell of GAUGE_CELLS) node.setCell(lane, cell, 0);
 }
 
