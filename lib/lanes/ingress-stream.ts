@@ -1,6 +1,7 @@
 // A claimed receiver row as its lane sees it: the slot's buffer of C+1 records. Records go straight into the client's ring;
 // what finds no room there stands here, in order, bounded by the credit that was granted. A full ring never stops the lane.
 
+import type { ByteMeter } from '../mux/byte-meter.js';
 import { ByteQueue } from '../mux/byte-queue.js';
 import type { IngressSlot } from '../mux/ingress-slot.js';
 import type { IngressTable } from '../mux/ingress-table.js';
@@ -21,7 +22,7 @@ export class IngressStream implements Receiver {
   readonly heartbeatMs: number;
   slot: IngressSlot | undefined;
   private watch: SlotWatch | undefined;
-  private readonly waiting = new ByteQueue();
+  private readonly waiting: ByteQueue;
   private closing = false;
   private gone = false;
   /** The row's last record is in the ring. */
@@ -37,7 +38,9 @@ export class IngressStream implements Receiver {
     readonly sessionLo: number,
     /** Counts the windows of the slot from now on. */
     private readonly watchSlot: (stream: IngressStream, slot: IngressSlot) => SlotWatch,
+    meter?: ByteMeter,
   ) {
+    this.waiting = new ByteQueue(meter);
     this.row = bind.row;
     this.tag = receiverTag(bind.row, bind.generation);
     this.limit = bind.credit;

@@ -41,6 +41,7 @@ import { LaneTimer } from './lane-timer.js';
 import { Listener } from './listener.js';
 import { Liveness } from './liveness.js';
 import { MessageFrame } from './message-frame.js';
+import { NodePressure } from './node-pressure.js';
 import { type PeerLane, PeerLink } from './peer-link.js';
 import { LaneRendezvous } from './rendezvous.js';
 import { Sleeper } from './sleeper.js';
@@ -63,6 +64,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   readonly pool: FramePool;
   readonly links: ClientLink[] = [];
   readonly laneMetrics: LaneMetrics;
+  readonly pressure: NodePressure;
   /** Payloads are staged where messages ride, on lane 0. */
   readonly rendezvous: LaneRendezvous | undefined;
 
@@ -108,6 +110,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.node = new NodeBlock(memory.node);
     this.laneMetrics = new LaneMetrics(this.node, options.lane);
     this.metrics = this.laneMetrics.mux;
+    this.pressure = new NodePressure(this.node, options.lane, options.nodeBufferBytes);
     this.liveness = new Liveness(this, this.metrics);
     this.pool = new FramePool(() => this.touch());
     this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
@@ -239,6 +242,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     // Numbers first: whoever reads a record finds it counted.
     this.laneMetrics.publish();
     for (const link of this.links) link.publish();
+    this.pressure.look();
     this.arm();
     this.ending?.look();
   }
@@ -401,7 +405,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const claimed = this.claimed;
     if (!link?.rows.receivers.claim(row, this.lane, anchorHi, anchorLo, sessionHi, sessionLo, claimed))
       return undefined;
-    const stream = new IngressStream(link, table, claimed, sessionHi, sessionLo, this.liveness.watch);
+    const { watch } = this.liveness;
+    const stream = new IngressStream(link, table, claimed, sessionHi, sessionLo, watch, this.pressure.ingress);
     link.receivers[row] = stream;
     return stream;
   }

@@ -18,6 +18,7 @@ import type { PeerRoute } from './commands.js';
 import { ADMITTED as FRAME_ADMITTED, type OutgoingConnection } from './connection.js';
 import type { Endpoint } from './endpoint.js';
 import { type FramePool, POOLED_BUFFER_BYTES } from './frame-pool.js';
+import type { NodePressure } from './node-pressure.js';
 import type { OutFrame } from './out-frame.js';
 import { lanePath } from './socket-file.js';
 
@@ -29,6 +30,7 @@ export interface PeerLane {
   readonly config: MuxConfig;
   readonly metrics: MuxMetrics;
   readonly pool: FramePool;
+  readonly pressure: NodePressure;
   now(): number;
   nextEpoch(): number;
   schedule(runnable: Runnable): void;
@@ -111,8 +113,9 @@ export class PeerLink {
     let batcher = this.batchers[k];
     if (batcher === undefined) {
       const port = new LaneBatcherPort(this, this.lane, k);
-      const { config, metrics } = this.lane;
-      batcher = new PeerBatcher({ peerLabel: this.label, lane: k, config, port, metrics });
+      const { config, metrics, pressure } = this.lane;
+      const meter = pressure.egress;
+      batcher = new PeerBatcher({ peerLabel: this.label, lane: k, config, port, metrics, meter });
       port.batcher = batcher;
       this.batchers[k] = batcher;
       this.lane.batcherMade(batcher);
@@ -131,8 +134,9 @@ export class PeerLink {
         isBound: (sessionHi, sessionLo) => lane.isBound(sessionHi, sessionLo),
         control: (create) => (create ? this.batcher(k) : this.batchers[k])?.control,
       };
-      const { config, metrics } = lane;
-      table = new IngressTable({ peerLabel: this.label, lane: k, config, port, metrics, peerBudget });
+      const { config, metrics, pressure } = lane;
+      const meter = pressure.ingress;
+      table = new IngressTable({ peerLabel: this.label, lane: k, config, port, metrics, peerBudget, meter });
       this.tables[k] = table;
     }
     return table;

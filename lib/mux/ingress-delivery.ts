@@ -4,6 +4,7 @@
 import { CLOSE_PROTOCOL_ERROR, CLOSE_UNKNOWN_SLOT, LIFECYCLE_CANCEL, LIFECYCLE_STOP } from '../wire/batch.js';
 import { MAX_U32 } from '../wire/bytes.js';
 import { DROPPED_BYTES, transportErrorFrame } from '../wire/frame.js';
+import type { ByteMeter } from './byte-meter.js';
 import type { CreditReturn } from './credit-return.js';
 import type { SlotDirectory } from './ingress-directory.js';
 import { IngressHold } from './ingress-hold.js';
@@ -18,6 +19,7 @@ export class IngressDelivery {
   private readonly peerBudget: ByteReservation;
   private readonly directory: SlotDirectory;
   private readonly credit: CreditReturn;
+  private readonly meter: ByteMeter;
 
   constructor(
     port: IngressPort,
@@ -25,12 +27,14 @@ export class IngressDelivery {
     peerBudget: ByteReservation,
     directory: SlotDirectory,
     credit: CreditReturn,
+    meter: ByteMeter,
   ) {
     this.port = port;
     this.metrics = metrics;
     this.peerBudget = peerBudget;
     this.directory = directory;
     this.credit = credit;
+    this.meter = meter;
   }
 
   /** A claimed slot begins. No credit is granted: its window was quoted when it was bound. It may be over when this returns. */
@@ -66,7 +70,7 @@ export class IngressDelivery {
 
   /** A record ahead of its turn waits, charged against both byte budgets, on credit it has already spent. */
   ahead(slot: IngressSlot, frameSeq: number, src: Uint8Array, off: number, len: number): void {
-    if (slot.hold === undefined) slot.hold = new IngressHold(slot.byteBudget, this.peerBudget);
+    if (slot.hold === undefined) slot.hold = new IngressHold(slot.byteBudget, this.peerBudget, this.meter);
     else if (slot.hold.has(frameSeq)) {
       this.metrics.droppedDuplicate += 1;
       return;

@@ -3,6 +3,7 @@
 // them leaves a gap.
 
 import { ByteBudget, reserveBoth } from './byte-budget.js';
+import type { ByteMeter } from './byte-meter.js';
 import type { ByteReservation } from './ingress-types.js';
 
 export class IngressHold {
@@ -10,7 +11,11 @@ export class IngressHold {
   private readonly slotBudget: ByteBudget;
   private readonly peerBudget: ByteReservation;
 
-  constructor(slotByteBudget: number, peerBudget: ByteReservation) {
+  constructor(
+    slotByteBudget: number,
+    peerBudget: ByteReservation,
+    private readonly meter: ByteMeter,
+  ) {
     this.slotBudget = new ByteBudget(slotByteBudget);
     this.peerBudget = peerBudget;
   }
@@ -27,6 +32,7 @@ export class IngressHold {
   /** Keeps a copy. False when one of the budgets has no room; then nothing changed. */
   add(frameSeq: number, src: Uint8Array, off: number, len: number): boolean {
     if (!reserveBoth(this.slotBudget, this.peerBudget, len)) return false;
+    this.meter.bytes += len;
     this.records.set(frameSeq, src.slice(off, off + len));
     return true;
   }
@@ -36,6 +42,7 @@ export class IngressHold {
     const bytes = this.records.get(frameSeq);
     if (bytes === undefined) return undefined;
     this.records.delete(frameSeq);
+    this.meter.bytes -= bytes.length;
     this.slotBudget.release(bytes.length);
     this.peerBudget.release(bytes.length);
     return bytes;
@@ -43,6 +50,7 @@ export class IngressHold {
 
   /** Drops everything and gives the charges back. */
   clear(): void {
+    this.meter.bytes -= this.slotBudget.used;
     this.peerBudget.release(this.slotBudget.used);
     this.slotBudget.release(this.slotBudget.used);
     this.records.clear();

@@ -24,6 +24,7 @@ import { readU16BE } from '../wire/bytes.js';
 import { HEARTBEAT_BYTES } from '../wire/frame.js';
 import type { MuxSlotName } from '../wire/mux-slot.js';
 import { slotIndex } from '../wire/slot-id.js';
+import { ByteMeter } from './byte-meter.js';
 import { CreditReturn } from './credit-return.js';
 import { IngressDelivery } from './ingress-delivery.js';
 import { SlotDirectory } from './ingress-directory.js';
@@ -42,6 +43,8 @@ export interface IngressTableOptions {
   readonly metrics: MuxMetrics;
   /** Bytes all holds of this peer may keep; the peer's lanes share it. */
   readonly peerBudget: ByteReservation;
+  /** Counts what is held; while it is over, credit goes only to slots that keep nothing. Without one, nothing is ever over. */
+  readonly meter?: ByteMeter;
 }
 
 const FLAGS_OFFSET = 1;
@@ -91,8 +94,9 @@ export class IngressTable {
     this.metrics = options.metrics;
     this.directory = new SlotDirectory();
     this.refusals = new StagedRefusals(options.metrics);
-    this.credit = new CreditReturn(options.port);
-    this.delivery = new IngressDelivery(options.port, options.metrics, options.peerBudget, this.directory, this.credit);
+    const { port, metrics, peerBudget, meter = new ByteMeter() } = options;
+    this.credit = new CreditReturn(port, meter);
+    this.delivery = new IngressDelivery(port, metrics, peerBudget, this.directory, this.credit, meter);
   }
 
   /** Slots of the peer that are not over, those moved aside included. */
