@@ -4,8 +4,19 @@ import { expect } from 'chai';
 import { rawCodec, type StreamSender, type Velo } from '../../lib/index.js';
 import { CLOSE_PROTOCOL_ERROR, RECORD_CLOSE_SLOT, RECORD_CREDIT_UPDATE } from '../../lib/wire/batch.js';
 import { FINALIZED_BYTES, ITEM_PREFIX } from '../../lib/wire/frame.js';
-import { type OpenStream, openStream, range, readAll, sendRange, streamSuite, take, until } from '../support/nodes.js';
+import {
+  nodesOfSuite,
+  type OpenStream,
+  openStream,
+  range,
+  readAll,
+  sendRange,
+  streamSuite,
+  take,
+  until,
+} from '../support/nodes.js';
 import { dataRecord, recordsOf, WirePeer } from '../support/wire-peer.js';
+import { kill } from './crashing-lane.js';
 
 const BIN_8 = 0xc4;
 const SLOT_1 = 0x100;
@@ -54,6 +65,36 @@ streamSuite('bytes held for one peer', (host, nodes) => {
     await peer.batch(1, (batch) => dataRecord(batch, SLOT_2, 3, FINALIZED_BYTES), { port });
     expect((await readAll(anchors[2]!)).items.map((item) => item.length)).to.deep.equal([12, 172]);
     expect(node.stats().holdOverflow).to.equal(1);
+  });
+});
+
+describe('bytes held for one peer by a lane that dies', () => {
+  const nodes = nodesOfSuite();
+
+  it('are nobody’s any more: another lane may hold as many', async () => {
+    const peer = await WirePeer.listen({ lanes: 2 });
+    try {
+      const worker = new URL('./crashing-lane.js', import.meta.url);
+      const node = await nodes.make({ host: 'worker', worker, lanes: 2, mux: { peerByteBudget: 300 } });
+      await peer.faces(node).hello();
+      const port = peer.nodePorts[1]!;
+      const anchors = range(0, 3).map(() => node.createAnchor({ codec: rawCodec() }));
+      await peer.open(anchors[0]!.handle, SLOT_1, { lane: 1, port });
+      await peer.open(anchors[1]!.handle, SLOT_1);
+      await peer.open(anchors[2]!.handle, SLOT_2);
+      await peer.batch(1, (batch) => dataRecord(batch, SLOT_1, 2, frameOf(180, 1)), { port });
+      await until('lane 1 holds it', () => node.stats().heldRecords === 1);
+      await peer.batch(0, (batch) => dataRecord(batch, SLOT_1, 2, frameOf(180, 2)));
+      expect((await readAll(anchors[1]!)).error?.code).to.equal('ERR_SENDER_DROPPED');
+      kill(node.workerId, 1, 'exit');
+      expect((await readAll(anchors[0]!)).error?.code).to.equal('ERR_LANE_DIED');
+      await peer.batch(0, (batch) => dataRecord(batch, SLOT_2, 2, frameOf(180, 3)));
+      await peer.batch(0, (batch) => dataRecord(batch, SLOT_2, 1, frameOf(20, 4)));
+      await peer.batch(0, (batch) => dataRecord(batch, SLOT_2, 3, FINALIZED_BYTES));
+      expect((await readAll(anchors[2]!)).items.map((item) => item.length)).to.deep.equal([12, 172]);
+    } finally {
+      await peer.close();
+    }
   });
 });
 

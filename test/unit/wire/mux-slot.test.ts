@@ -9,7 +9,7 @@ import { HEADER_MUX_SLOT } from '../../../lib/wire/names.js';
 const MAX = '18446744073709551615';
 
 describe('_mux_slot header', () => {
-  it('AX-02 it reads <epoch>:<slot>:<session> in decimal, as velo writes it', () => {
+  it('reads <epoch>:<slot>:<session> in decimal, as velo writes it', () => {
     const name = { epochHi: 0, epochLo: 1, slot: 0, sessionHi: 0, sessionLo: 77 };
     expect(formatMuxSlot(name)).to.equal('1:0:77');
     expect(parseMuxSlot('1:0:77')).to.deep.equal(name);
