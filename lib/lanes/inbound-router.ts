@@ -174,13 +174,12 @@ export class InboundRouter {
     }
     const deliver = (bytes: Uint8Array) => this.handleBatch(peer, lane, bytes, 0, bytes.length);
     const refuse = (text: string) => this.refuseStaged(envelope, peer, lane, text);
-    if (this.rendezvous?.resolveBatch(envelope, peer, deliver, refuse)) return;
-    this.drops.stagedBatch += 1;
-    refuse(TOO_MANY_STAGED);
+    if (!this.rendezvous?.resolveBatch(envelope, peer, deliver, refuse)) refuse(TOO_MANY_STAGED);
   }
 
   /** A staged batch does not come: the stream that it names ends, instead of waiting for its record until the watchdog ends it. */
   private refuseStaged({ headers }: RequestEnvelope, peer: PeerLink, lane: number, text: string): void {
+    this.drops.stagedBatch += 1;
     const header = headers?.get(HEADER_MUX_SLOT);
     if (header === undefined) return;
     const name = parseMuxSlot(header);

@@ -32,7 +32,7 @@ export interface LaneDrops {
   unknownPeer: number;
   /** Batches of a (peer, lane) whose home is another worker. */
   wrongHome: number;
-  /** Staged batches that could not be pulled: too many wait, or this lane pulls none. */
+  /** Staged batches that did not come: too large, not to be had, not in time, or too many wait. */
   stagedBatch: number;
   /** Requests and answers that did not decode. */
   badMessage: number;

@@ -20,7 +20,7 @@ import {
   RECORD_OPEN_SLOT,
   RECORD_SLOT_HEARTBEAT,
 } from '../wire/batch.js';
-import { readU16BE } from '../wire/bytes.js';
+import { readU16BE, u64From, u64High, u64Low } from '../wire/bytes.js';
 import { HEARTBEAT_BYTES } from '../wire/frame.js';
 import type { MuxSlotName } from '../wire/mux-slot.js';
 import { slotIndex } from '../wire/slot-id.js';
@@ -156,7 +156,11 @@ export class IngressTable {
   }
 
   private pruneRefusals(): void {
-    this.refusals.prune((hi, lo) => this.port.isBound(hi, lo));
+    this.refusals.prune((session) => this.isBound(session));
+  }
+
+  private isBound(session: bigint): boolean {
+    return this.port.isBound(u64High(session), u64Low(session));
   }
 
   /**
@@ -165,17 +169,16 @@ export class IngressTable {
    * ends at its OpenSlot. Whatever else a peer may name is none of its own streams, and nothing happens.
    */
   refuseStaged(name: MuxSlotName, text: string): RefusalOutcome {
-    const { epochHi, epochLo, slot: id, sessionHi, sessionLo } = name;
-    if (this.epochKnown && isNewer(this.epochHi, this.epochLo, epochHi, epochLo)) return 'ignored';
+    const { epoch, slot: id, session } = name;
+    const current = u64From(this.epochHi, this.epochLo);
+    if (this.epochKnown && epoch < current) return 'ignored';
     const what = text.slice(0, MAX_REFUSAL_TEXT);
-    if (this.epochKnown && epochHi === this.epochHi && epochLo === this.epochLo) {
-      const slot = this.directory.find(id);
-      if (slot !== undefined && slot.sessionHi === sessionHi && slot.sessionLo === sessionLo) {
-        this.delivery.fail(slot, what);
-        return 'ended';
-      }
+    const slot = this.epochKnown && epoch === current ? this.directory.find(id) : undefined;
+    if (slot !== undefined && u64From(slot.sessionHi, slot.sessionLo) === session) {
+      this.delivery.fail(slot, what);
+      return 'ended';
     }
-    if (!this.port.isBound(sessionHi, sessionLo)) return 'ignored';
+    if (!this.isBound(session)) return 'ignored';
     if (this.refusals.keep(name, what)) return 'waits';
     this.pruneRefusals();
     return this.refusals.keep(name, what) ? 'waits' : 'ignored';
@@ -235,7 +238,7 @@ export class IngressTable {
   private admitEpoch(hi: number, lo: number): boolean {
     if (this.epochKnown && hi === this.epochHi && lo === this.epochLo) return true;
     if (this.epochKnown) {
-      if (isNewer(this.epochHi, this.epochLo, hi, lo)) return false;
+      if (hi < this.epochHi || (hi === this.epochHi && lo < this.epochLo)) return false;
       this.retireAll();
       this.port.control(false)?.forgetReplies();
     }
@@ -333,7 +336,8 @@ export class IngressTable {
     if (incumbent !== undefined) this.delivery.end(incumbent, true);
     const slot = this.delivery.start(id, index, receiver, decoder.frameSeq);
     if (this.refusals.size === 0) return;
-    const refused = this.refusals.claim(this.epochHi, this.epochLo, id, sessionHi, sessionLo);
+    const epoch = u64From(this.epochHi, this.epochLo);
+    const refused = this.refusals.claim(epoch, id, u64From(sessionHi, sessionLo));
     if (refused !== undefined && slot.live) this.delivery.fail(slot, refused);
   }
 
@@ -368,9 +372,4 @@ export class IngressTable {
       this.metrics.generationMismatch += 1;
     }
   }
-}
-
-/** Epoch a is above epoch b. */
-function isNewer(aHi: number, aLo: number, bHi: number, bLo: number): boolean {
-  return aHi > bHi || (aHi === bHi && aLo > bLo);
 }

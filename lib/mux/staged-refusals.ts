@@ -2,7 +2,6 @@
 // peer can replace or block them. Owns which of them stand; it must never keep one for a session that nobody has bound, and never end a
 // slot itself.
 
-import { u64From } from '../wire/bytes.js';
 import type { MuxSlotName } from '../wire/mux-slot.js';
 import type { MuxMetrics } from './mux-metrics.js';
 
@@ -29,36 +28,28 @@ export class StagedRefusals {
    * newer one. False: too many wait.
    */
   keep(name: MuxSlotName, text: string): boolean {
-    const session = u64From(name.sessionHi, name.sessionLo);
-    const known = this.waiting.get(session);
+    const known = this.waiting.get(name.session);
     if (known === undefined && this.waiting.size >= MAX_WAITING_REFUSALS) return false;
     if (known === undefined) this.metrics.waitingRefusals += 1;
-    if (known === undefined || !isOlder(name, known.name)) this.waiting.set(session, { name, text });
+    if (known === undefined || name.epoch >= known.name.epoch) this.waiting.set(name.session, { name, text });
     return true;
   }
 
-  /** The session was opened, as `id` in this epoch. Takes its refusal; the text, if it names just that slot. */
-  claim(epochHi: number, epochLo: number, id: number, sessionHi: number, sessionLo: number): string | undefined {
-    const session = u64From(sessionHi, sessionLo);
+  /** The session was opened, as slot `id` of this epoch. Takes its refusal; the text, if it names just that slot. */
+  claim(epoch: bigint, id: number, session: bigint): string | undefined {
     const refusal = this.waiting.get(session);
     if (refusal === undefined) return undefined;
     this.forget(session);
-    const { name, text } = refusal;
-    return name.epochHi === epochHi && name.epochLo === epochLo && name.slot === id ? text : undefined;
+    return refusal.name.epoch === epoch && refusal.name.slot === id ? refusal.text : undefined;
   }
 
   /** Forgets those whose bind was released, expired, or was claimed elsewhere. */
-  prune(isBound: (sessionHi: number, sessionLo: number) => boolean): void {
-    for (const [session, { name }] of this.waiting) if (!isBound(name.sessionHi, name.sessionLo)) this.forget(session);
+  prune(isBound: (session: bigint) => boolean): void {
+    for (const session of this.waiting.keys()) if (!isBound(session)) this.forget(session);
   }
 
   private forget(session: bigint): void {
     this.waiting.delete(session);
     this.metrics.waitingRefusals -= 1;
   }
-}
-
-/** The epoch of `a` is older than that of `b`. */
-function isOlder(a: MuxSlotName, b: MuxSlotName): boolean {
-  return a.epochHi < b.epochHi || (a.epochHi === b.epochHi && a.epochLo < b.epochLo);
 }

@@ -89,6 +89,7 @@ streamSuite('staged batches that are refused', (host, nodes) => {
       .to.include(`${2 ** 45} bytes`)
       .and.include(`stagedPayloadMax = ${MAX_BYTES}`);
     expect(staging.pulls).to.deep.equal([]);
+    expect(node.stats().droppedStagedBatch).to.equal(1);
     await until('the lease is given back', () => staging.count('_rv_release') === 1);
     await goesOn(kept, SECOND);
   });
@@ -194,7 +195,7 @@ streamSuite('staged batches that are refused', (host, nodes) => {
     for (let i = 1; i < MAX_WAITING_BATCHES; i++) await staging.send(1, undefined);
     await staging.send(2, large(SECOND, 1), { muxSlot: nameOf(SECOND, crowded) });
     expect((await endsWith(crowded, SECOND)).message).to.include('too many');
-    expect(node.stats().droppedStagedBatch).to.equal(1);
+    expect(node.stats().droppedStagedBatch, 'the others still wait').to.equal(1);
     expect((await endsWith(late, FIRST)).message).to.match(/300 ms|in time|did not/);
     release();
   });
