@@ -12,7 +12,7 @@ import { SENDER_CANCELLED, SENDER_STOPPED } from '../plane/rows.js';
 import { batchLaneOf, RESPONSE_NONE, RESPONSE_TYPE_OFFSET, type RequestEnvelope } from '../wire/envelope.js';
 import { parseJson } from '../wire/json.js';
 import { JsonFields } from '../wire/json-fields.js';
-import { parseMuxSlot } from '../wire/mux-slot.js';
+import { type MuxSlotName, parseMuxSlot } from '../wire/mux-slot.js';
 import {
   HANDLER_HELLO,
   HANDLER_STREAM_CANCEL,
@@ -50,7 +50,6 @@ export interface RouterLane {
 /** Requests go to the client thread that made the node. */
 const MAIN_THREAD = 0;
 const NO_BYTES = new Uint8Array(0);
-const TOO_MANY_STAGED = 'too many staged batches wait to be fetched here';
 /** Payload of a `_hello`: an address of some hundred endpoints, as JSON numbers. */
 export const MAX_HELLO_BYTES = 65_536;
 
@@ -173,18 +172,25 @@ export class InboundRouter {
       return;
     }
     const deliver = (bytes: Uint8Array) => this.handleBatch(peer, lane, bytes, 0, bytes.length);
-    const refuse = (text: string) => this.refuseStaged(envelope, peer, lane, text);
-    if (!this.rendezvous?.resolveBatch(envelope, peer, deliver, refuse)) refuse(TOO_MANY_STAGED);
+    const name = envelope.headers.get(HEADER_MUX_SLOT);
+    const stream = name === undefined ? undefined : parseMuxSlot(name);
+    const badName = name !== undefined && stream === undefined;
+    const refuse = (text: string) => this.refuseStaged(stream, badName, peer, lane, text);
+    if (this.rendezvous === undefined) refuse(NO_RESOLVER_TEXT);
+    else this.rendezvous.resolveBatch(envelope, peer, deliver, refuse);
   }
 
   /** A staged batch does not come: the stream that it names ends, instead of waiting for its record until the watchdog ends it. */
-  private refuseStaged({ headers }: RequestEnvelope, peer: PeerLink, lane: number, text: string): void {
+  private refuseStaged(
+    stream: MuxSlotName | undefined,
+    badName: boolean,
+    peer: PeerLink,
+    lane: number,
+    text: string,
+  ): void {
     this.drops.stagedBatch += 1;
-    const header = headers?.get(HEADER_MUX_SLOT);
-    if (header === undefined) return;
-    const name = parseMuxSlot(header);
-    if (name === undefined) this.drops.badMessage += 1;
-    else peer.table(lane).refuseStaged(name, `a staged record was refused: ${text}`);
+    if (badName) this.drops.badMessage += 1;
+    if (stream !== undefined) peer.table(lane).refuseStaged(stream, `a staged record was refused: ${text}`);
   }
 
   private onRequest(

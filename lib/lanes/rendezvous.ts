@@ -82,9 +82,9 @@ export class LaneRendezvous {
     this.intake.accept(envelope, buffer, at, length, link);
   }
 
-  /** The same for a batch, which goes to the mux. False: too many wait. */
-  resolveBatch(envelope: RequestEnvelope, peer: PeerLink, deliver: BatchDelivery, refuse: BatchRefusal): boolean {
-    return this.batches.accept(envelope, peer, deliver, refuse);
+  /** The same for a batch, which goes to the mux. */
+  resolveBatch(envelope: RequestEnvelope, peer: PeerLink, deliver: BatchDelivery, refuse: BatchRefusal): void {
+    this.batches.accept(envelope, peer, deliver, refuse);
   }
 
   /** A client's request was answered or refused. */
