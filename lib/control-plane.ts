@@ -93,7 +93,14 @@ export class ControlPlane {
     };
     this.registry = new AnchorRegistry(workerId, this.plane, this.peers, this.calls, terms, options.maxStreams);
     this.registry.registerHandlers(this.messenger);
-    this.attacher = new Attacher(workerId, options.lanes, this.plane, this.messenger, this.calls);
+    this.attacher = new Attacher(
+      workerId,
+      options.lanes,
+      this.plane,
+      this.messenger,
+      this.calls,
+      this.registry.metrics,
+    );
     this.shutdown = new Shutdown(host, this.plane, this.messenger.handlers, this.registry, [
       this.finder.close.bind(this.finder),
       this.staging.failAll.bind(this.staging),
@@ -125,6 +132,7 @@ export class ControlPlane {
       cell: (cell) => node.total(cell),
       transports: this.usesUds ? ['tcp', 'uds'] : ['tcp'],
       messenger: messenger.metrics,
+      streaming: registry.metrics,
       rendezvous: data.metrics,
       peers: (transport) => (transport === 'uds' ? peers.onUnixSockets : peers.size - peers.onUnixSockets),
       orderedLanes: (handler) => messenger.handlers.ordered.describe(handler),

@@ -15,6 +15,7 @@ import type { MessageHandler } from './messenger/handlers.js';
 import { type CellTotals, readTotals } from './metrics/cells.js';
 import { CELL_COUNT } from './metrics/series-cells.js';
 import { METRICS_SOURCE, type Measured, type MetricsSource } from './metrics/source.js';
+import { SCHEME_LOCAL } from './metrics/streaming-metrics.js';
 import { heartbeatInterval, type ResolvedOptions, resolveOptions, rowsFor, type VeloOptions } from './options.js';
 import { ClientRows, createClientRows } from './plane/conduit.js';
 import { createNodeBlock, NodeBlock } from './plane/node-block.js';
@@ -26,6 +27,7 @@ import { StreamSender } from './streaming/stream-sender.js';
 import { type ItemCodec, msgpackCodec } from './wire/codec.js';
 import { senderErrorFrame } from './wire/frame.js';
 import type { DataHandle, StreamAnchorHandle } from './wire/handle.js';
+import { MESSENGER_MUX_KEY } from './wire/names.js';
 import { PeerInfo } from './wire/peer-info.js';
 import { generateInstanceId, workerIdOf } from './wire/worker-id.js';
 
@@ -273,10 +275,11 @@ export class Velo implements AsyncDisposable, Measured {
         outlet = new LocalOutlet<T>(entry, codec);
         return outlet;
       });
-      return new StreamSender<T>(outlet, handle, senderErrorFrame);
+      return new StreamSender<T>(outlet, handle, senderErrorFrame, registry.metrics.sendsThatWaited[SCHEME_LOCAL]);
     }
     const core = await attacher.attach(handle, options);
-    return new StreamSender<T>(new MuxOutlet<T>(core, codec, this.options.host === 'inline'), handle, senderErrorFrame);
+    const outlet = new MuxOutlet<T>(core, codec, this.options.host === 'inline');
+    return new StreamSender<T>(outlet, handle, senderErrorFrame, registry.metrics.sendsThatWaited[MESSENGER_MUX_KEY]);
   }
 
   /** Everything sent so far leaves now: one write per peer that has any. Returns at once, waits for nothing, never throws. */

@@ -72,7 +72,10 @@ export class InboundRouter {
     this.classifier = new InboundClassifier(lane.workerHi, lane.workerLo);
     this.suspicion = new Suspicion(drops);
     this.hooks = {
-      onReadable: () => lane.guard(() => lane.beforeFrames()),
+      onReadable: () => {
+        lane.laneMetrics.batchWaits.arrived();
+        lane.guard(() => lane.beforeFrames());
+      },
       onChunkEnd: () => lane.guard(() => lane.endTurn()),
       // Not guarded: what a peer's bytes may still upset costs that peer its connection, never the lane.
       onFrame: (type, buffer, headerAt, headerLength, payloadAt, payloadLength, source) =>
@@ -155,7 +158,15 @@ export class InboundRouter {
     return false;
   }
 
-  private handleBatch(peer: PeerLink, lane: number, buffer: Uint8Array, start: number, end: number): void {
+  private handleBatch(
+    peer: PeerLink,
+    lane: number,
+    buffer: Uint8Array,
+    start: number,
+    end: number,
+    arrivedAt?: number,
+  ): void {
+    this.lane.laneMetrics.batchWaits.turn(lane, arrivedAt);
     if (isForLane(buffer, start, end, lane, this.lane.metrics)) peer.table(lane).handleBatch(buffer, start, end);
   }
 
@@ -171,7 +182,8 @@ export class InboundRouter {
       this.handleBatch(peer, lane, buffer, payloadOffset, payloadOffset + payloadLength);
       return;
     }
-    const deliver = (bytes: Uint8Array) => this.handleBatch(peer, lane, bytes, 0, bytes.length);
+    const { arrivedAt } = this.lane.laneMetrics.batchWaits;
+    const deliver = (bytes: Uint8Array) => this.handleBatch(peer, lane, bytes, 0, bytes.length, arrivedAt);
     const name = envelope.headers.get(HEADER_MUX_SLOT);
     const stream = name === undefined ? undefined : parseMuxSlot(name);
     const badName = name !== undefined && stream === undefined;

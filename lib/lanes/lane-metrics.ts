@@ -6,8 +6,10 @@ import { RENDEZVOUS_OPERATIONS, RendezvousMetrics } from '../metrics/rendezvous-
 import {
   BATCH_BUCKETS_RECEIVED,
   BATCH_BUCKETS_SENT,
+  BATCH_WAIT_CELLS,
   CELL_COUNT,
   CellGroup,
+  DIAGNOSTICS_DROPPED,
   FRAME_TYPES,
   MESSAGES_ENDED,
   MESSAGES_UNDECODED,
@@ -22,6 +24,7 @@ import {
 import { type BatchSizes, MuxMetrics } from '../mux/mux-metrics.js';
 import type { NodeBlock } from '../plane/node-block.js';
 import { FRAME_MESSAGE } from '../wire/transport-frame.js';
+import { BatchWaits } from './batch-waits.js';
 import { type ConnectionMetrics, connectionMetrics } from './connection-metrics.js';
 
 export type { TransportKey };
@@ -64,6 +67,9 @@ export class LaneMetrics {
     replyToNobody: 0,
     spoofSuspected: 0,
   };
+  readonly batchWaits = new BatchWaits();
+  /** Events that main was not told of, because it had not taken those before. */
+  diagnosticsDropped = 0;
   /** Messages handed on to client threads. */
   messagesToClients = 0;
   /** Messages that did not decode; part of `drops.badMessage`. */
@@ -80,6 +86,7 @@ export class LaneMetrics {
       this.batchGroup(BATCH_BUCKETS_SENT, this.mux.sent),
       this.batchGroup(BATCH_BUCKETS_RECEIVED, this.mux.received),
       this.rendezvousGroup(),
+      ...BATCH_WAIT_CELLS.map((first, lane) => this.batchWaitGroup(first, lane)),
     ];
   }
 
@@ -99,11 +106,14 @@ export class LaneMetrics {
     values[MESSAGES_ENDED] = messagesAccepted(tcp) + messagesAccepted(uds) - this.messagesToClients;
     values[MESSAGES_UNDECODED] = this.messagesUndecoded;
     this.cells.publish(MESSAGES_ENDED, MESSAGES_UNDECODED + 1);
+    values[DIAGNOSTICS_DROPPED] = this.diagnosticsDropped;
+    this.cells.publish(DIAGNOSTICS_DROPPED, DIAGNOSTICS_DROPPED + 1);
     this.rendezvousSeen = this.rendezvous.total;
     for (const group of this.groups) group.publish();
   }
 
-  private publishSoon(): void {
+  /** The rest too, a moment from now. */
+  publishSoon(): void {
     if (this.publishing) return;
     this.publishing = true;
     setTimeout(() => {
@@ -157,6 +167,17 @@ export class LaneMetrics {
       first + sizes.buckets.length,
       () => sizes.count,
       (values) => writeArray(values, first, sizes.buckets),
+    );
+  }
+
+  private batchWaitGroup(first: number, lane: number): CellGroup {
+    const waits = this.batchWaits.byLane[lane]!;
+    return new CellGroup(
+      this.cells,
+      first,
+      first + waits.buckets.length + 1,
+      () => waits.count,
+      (values) => writeHistogram(values, first, waits),
     );
   }
 
