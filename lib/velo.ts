@@ -9,11 +9,12 @@ import { Membership } from './control/membership.js';
 import { ownAddress, ownEndpoints } from './control/own-address.js';
 import type { PeerTarget } from './control/peer-book.js';
 import type { CloseOptions, CloseReport } from './control/shutdown.js';
+import type { StreamInfo } from './control/stream-census.js';
 import { ControlPlane } from './control-plane.js';
 import { VeloError } from './errors.js';
 import type { MessageHandler } from './messenger/handlers.js';
 import { type CellTotals, readTotals } from './metrics/cells.js';
-import { CELL_COUNT } from './metrics/series-cells.js';
+import { CELL_COUNT, DIAGNOSTICS_DROPPED } from './metrics/series-cells.js';
 import { METRICS_SOURCE, type Measured, type MetricsSource } from './metrics/source.js';
 import { SCHEME_LOCAL } from './metrics/streaming-metrics.js';
 import { heartbeatInterval, type ResolvedOptions, resolveOptions, rowsFor, type VeloOptions } from './options.js';
@@ -56,6 +57,13 @@ export interface VeloStats extends CellTotals {
   peers: number;
   /** Answers that came to nobody: late ones, second ones, made-up ones. */
   lateAnswers: number;
+  /** Sends that found no room and waited, and attaches of other nodes that were refused. */
+  sendsThatWaited: number;
+  attachesRefused: number;
+  /** Binds that nobody had claimed when their time was over. */
+  unclaimedBindsReaped: number;
+  /** Events for subscribers that were left out because this thread was busy. */
+  diagnosticsDropped: number;
 }
 
 /**
@@ -265,7 +273,7 @@ export class Velo implements AsyncDisposable, Measured {
     handle: StreamAnchorHandle,
     options: AttachStreamOptions<T> = {},
   ): Promise<StreamSender<T>> {
-    const { registry, attacher } = this.open();
+    const { registry, attacher, diagnostics } = this.open();
     const codec = options.codec ?? msgpackCodec<T>();
     if (handle.worker === this.workerId) {
       const { signal } = options;
@@ -277,6 +285,7 @@ export class Velo implements AsyncDisposable, Measured {
       });
       return new StreamSender<T>(outlet, handle, senderErrorFrame, registry.metrics.sendsThatWaited[SCHEME_LOCAL]);
     }
+    diagnostics.look();
     const core = await attacher.attach(handle, options);
     const outlet = new MuxOutlet<T>(core, codec, this.options.host === 'inline');
     return new StreamSender<T>(outlet, handle, senderErrorFrame, registry.metrics.sendsThatWaited[MESSENGER_MUX_KEY]);
@@ -289,10 +298,20 @@ export class Velo implements AsyncDisposable, Measured {
 
   // -- the rest
 
+  /**
+   * Every live stream of this node, in and out, as it stands: who waits for credit, who holds what back, who is slow. Lanes are asked
+   * between their turns, some hundred streams at a time, so rows are of slightly different moments. Rows of a lane that died, or does
+   * not answer within 2 s, are missing. Rejects with `ERR_CLOSED` only.
+   */
+  async streams(): Promise<StreamInfo[]> {
+    return await this.open().census.take();
+  }
+
   /** Numbers of this node, for people and tests. Counters only grow. */
   stats(): VeloStats {
     const totals = readTotals(this.node);
     const { registry, plane, calls, peers, gate, messenger } = this.parts;
+    const { sendsThatWaited, attachesRefused, unclaimedBindsReaped } = registry.metrics;
     return {
       ...totals,
       spoofSuspected: totals.spoofSuspected + gate.moves,
@@ -311,6 +330,10 @@ export class Velo implements AsyncDisposable, Measured {
       pendingCalls: calls.pending,
       peers: peers.size,
       lateAnswers: calls.lateAnswers,
+      sendsThatWaited: sendsThatWaited[MESSENGER_MUX_KEY].count + sendsThatWaited[SCHEME_LOCAL].count,
+      attachesRefused,
+      unclaimedBindsReaped,
+      diagnosticsDropped: this.node.total(DIAGNOSTICS_DROPPED),
     };
   }
 

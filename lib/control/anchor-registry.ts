@@ -59,6 +59,8 @@ export class AnchorRegistry {
   readonly metrics = new StreamingMetrics();
   /** An attach of another node was refused; `peer` is its instance id, or its worker id if it is not registered. */
   onRefused: (peer: string, reason: string) => void = () => {};
+  /** A sender is about to attach, or to be let in. */
+  onStreamBegins: () => void = () => {};
   /** A sender that was let in never opened its slot. */
   onNeverOpened: (feed: Feed, sender: bigint) => void = () => {};
   private readonly binds = new BindWatch(() => performance.now());
@@ -136,6 +138,7 @@ export class AnchorRegistry {
   private onAttach(payload: Uint8Array): Uint8Array {
     const startedAt = this.metrics.now();
     const request = anchorAttachRequest.decodeJson(payload);
+    this.onStreamBegins();
     const answer = this.attachRemote(request);
     const outcome = answer.ok ? 'success' : 'error';
     this.metrics.operation('attach', outcome, answer.ok ? MESSENGER_MUX_KEY : SCHEME_UNKNOWN, startedAt);

@@ -53,7 +53,7 @@ const LANE_HANDLERS: readonly string[] = [
   ...RENDEZVOUS_HANDLERS,
 ];
 
-export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 'marked'> {
+export class Messenger implements Omit<MessageEvents, 'laneDied' | 'unstaged' | 'marked' | 'streams' | 'diagnostic'> {
   readonly metrics = new MessengerMetrics();
   readonly handlers: HandlerTable;
   /** Answers to workers that nobody registered here. */

@@ -112,8 +112,13 @@ export class LaneMetrics {
     for (const group of this.groups) group.publish();
   }
 
-  /** The rest too, a moment from now. */
-  publishSoon(): void {
+  /** An event for subscribers was left out. */
+  diagnosticLeftOut(): void {
+    this.diagnosticsDropped += 1;
+    this.publishSoon();
+  }
+
+  private publishSoon(): void {
     if (this.publishing) return;
     this.publishing = true;
     setTimeout(() => {

@@ -36,6 +36,7 @@ import type { LaneOptions } from './host.js';
 import { InboundRouter, type RouterLane } from './inbound-router.js';
 import { IngressStream } from './ingress-stream.js';
 import type { LaneBoot, ListeningLane } from './lane-boot.js';
+import { LaneEvents } from './lane-events.js';
 import { LaneMetrics, type TransportKey } from './lane-metrics.js';
 import { LaneTimer } from './lane-timer.js';
 import { Listener } from './listener.js';
@@ -46,6 +47,7 @@ import { type PeerLane, PeerLink } from './peer-link.js';
 import { LaneRendezvous } from './rendezvous.js';
 import { Sleeper } from './sleeper.js';
 import type { SocketFile } from './socket-file.js';
+import { type ReportPlace, reportStreams, type StreamReport } from './stream-report.js';
 import { type StreamEnds, StreamsEnd } from './streams-end.js';
 
 const ROW_MASK = 0xffff;
@@ -65,6 +67,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   readonly links: ClientLink[] = [];
   readonly laneMetrics: LaneMetrics;
   readonly pressure: NodePressure;
+  readonly events: LaneEvents;
   /** Payloads are staged where messages ride, on lane 0. */
   readonly rendezvous: LaneRendezvous | undefined;
 
@@ -111,6 +114,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.laneMetrics = new LaneMetrics(this.node, options.lane);
     this.metrics = this.laneMetrics.mux;
     this.pressure = new NodePressure(this.node, options.lane, options.nodeBufferBytes);
+    const leftOut = () => this.laneMetrics.diagnosticLeftOut();
+    this.events = new LaneEvents(this.node, options.lane, () => this.links[0], leftOut);
     this.liveness = new Liveness(this, this.metrics);
     this.pool = new FramePool(() => this.touch());
     this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
@@ -389,6 +394,10 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
 
   stopReceiver(stream: IngressStream): void {
     if (stream.slot !== undefined) stream.table.requestStop(stream.slot);
+  }
+
+  reportStreams(from: ReportPlace): StreamReport {
+    return reportStreams(this.links, from, this.now());
   }
 
   // ---- what the machines ask

@@ -18,6 +18,7 @@ import type { PeerRoute } from './commands.js';
 import { ADMITTED as FRAME_ADMITTED, type OutgoingConnection } from './connection.js';
 import type { Endpoint } from './endpoint.js';
 import { type FramePool, POOLED_BUFFER_BYTES } from './frame-pool.js';
+import type { LaneEvents } from './lane-events.js';
 import type { NodePressure } from './node-pressure.js';
 import type { OutFrame } from './out-frame.js';
 import { lanePath } from './socket-file.js';
@@ -44,6 +45,8 @@ export interface PeerLane {
   ): Receiver | undefined;
   isBound(sessionHi: number, sessionLo: number): boolean;
   batcherMade(batcher: PeerBatcher): void;
+  /** Who hears of epochs that end, and of refusals. */
+  readonly events: LaneEvents;
 }
 
 export class PeerLink {
@@ -133,6 +136,8 @@ export class PeerLink {
           lane.claim(this.tables[k]!, anchorHi, anchorLo, sessionHi, sessionLo),
         isBound: (sessionHi, sessionLo) => lane.isBound(sessionHi, sessionLo),
         control: (create) => (create ? this.batcher(k) : this.batchers[k])?.control,
+        refused: (slot, reason) => lane.events.refused(this.tables[k]!, slot, reason),
+        epochEnded: (slots) => lane.events.epochEnded('in', this.tables[k]!, 'the peer began another', slots),
       };
       const { config, metrics, pressure } = lane;
       const meter = pressure.ingress;
@@ -210,6 +215,10 @@ class LaneBatcherPort implements BatcherPort {
 
   schedule(runnable: Runnable): void {
     this.lane.schedule(runnable);
+  }
+
+  epochEnded(reason: string, slots: number): void {
+    this.lane.events.epochEnded('out', this.batcher, reason, slots);
   }
 }
 

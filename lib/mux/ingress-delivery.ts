@@ -109,6 +109,7 @@ export class IngressDelivery {
     }
     if (injectDropped && !slot.terminalDelivered) {
       slot.terminalDelivered = true;
+      slot.droppedHere = true;
       slot.receiver.deliver(DROPPED_BYTES, 0, DROPPED_BYTES.length, true);
     }
     slot.receiver.slotClosed();
@@ -172,6 +173,7 @@ export class IngressDelivery {
   }
 
   private fault(slot: IngressSlot, reason: number): void {
+    this.port.refused?.(slot.id, reason);
     this.end(slot, true);
     this.port.control(true)?.replyClose(slot.id, reason);
   }

@@ -25,6 +25,11 @@ export class IngressHold {
     return this.records.size;
   }
 
+  /** Bytes of those. */
+  get bytes(): number {
+    return this.slotBudget.used;
+  }
+
   has(frameSeq: number): boolean {
     return this.records.has(frameSeq);
   }

@@ -72,6 +72,8 @@ export function isForLane(buffer: Uint8Array, start: number, end: number, lane: 
 
 export class IngressTable {
   readonly lane: number;
+  /** Names the peer to people. */
+  readonly peer: string;
   private readonly port: IngressPort;
   private readonly metrics: MuxMetrics;
   private readonly directory: SlotDirectory;
@@ -90,6 +92,7 @@ export class IngressTable {
 
   constructor(options: IngressTableOptions) {
     this.lane = options.lane;
+    this.peer = options.peerLabel;
     this.port = options.port;
     this.metrics = options.metrics;
     this.directory = new SlotDirectory();
@@ -239,6 +242,7 @@ export class IngressTable {
     if (this.epochKnown && hi === this.epochHi && lo === this.epochLo) return true;
     if (this.epochKnown) {
       if (hi < this.epochHi || (hi === this.epochHi && lo < this.epochLo)) return false;
+      this.port.epochEnded?.(this.liveSlots);
       this.retireAll();
       this.port.control(false)?.forgetReplies();
     }
@@ -361,6 +365,7 @@ export class IngressTable {
   }
 
   private reject(id: number, reason: number): void {
+    this.port.refused?.(id, reason);
     this.port.control(true)?.reject(id, reason);
   }
 

@@ -60,6 +60,10 @@ export interface IngressPort {
    * slots finds none and is refused.
    */
   control(create: boolean): ControlSink | undefined;
+  /** What the peer opened, or sent for a slot, is refused with this close reason. For observers. */
+  refused?(slotId: number, reason: number): void;
+  /** The peer began a new epoch: `slots` of the old one are over. For observers. */
+  epochEnded?(slots: number): void;
 }
 
 /** Bytes reserved against a bound that several holders share; the shared-memory version and ByteBudget both are one. */

@@ -47,6 +47,8 @@ export interface PeerBatcherOptions {
 
 export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   readonly lane: number;
+  /** Names the peer to people. */
+  readonly peer: string;
   /** Where ingress and the lane post control and replies. */
   readonly control: ControlSink;
 
@@ -77,6 +79,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   constructor(options: PeerBatcherOptions) {
     const { peerLabel, lane, config, port, metrics, meter = new ByteMeter() } = options;
     this.lane = lane;
+    this.peer = peerLabel;
     this.label = `peer ${peerLabel} lane ${lane}`;
     this.port = port;
     this.metrics = metrics;
@@ -374,6 +377,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
 
   private endEpoch(reason: string): void {
     this.metrics.epochDeaths += 1;
+    this.port.epochEnded?.(reason, this.life.table.live);
     const inFlight = this.writer.abandonInFlight();
     if (inFlight !== undefined) for (const slot of inFlight.terminals) this.life.retire(slot, 'discarded');
     this.writer.discard((manifest) => {

@@ -14,7 +14,11 @@ const CELLS = 2;
 const EPOCH = 16;
 const GATE = 17;
 const DATA_ID = 18;
-const HEADER_WORDS = 32;
+const WATCHED = 19;
+/** A word per lane. */
+const EVENTS_TAKEN = 32;
+const MAX_LANES = 32;
+const HEADER_WORDS = EVENTS_TAKEN + MAX_LANES;
 /** The cells of a lane fill whole cache lines, so that two lanes never share one. */
 const CELL_GRAIN = 8;
 /** Words of a cache line: what a lane keeps in its queues has one for itself, and the table of held bytes starts with one. */
@@ -36,6 +40,7 @@ function bufferedAt(lanes: number, cells: number): number {
 }
 
 export function createNodeBlock(lanes: number, cells: number): SharedArrayBuffer {
+  if (lanes > MAX_LANES) throw new VeloError('ERR_INTERNAL', `a node block for ${lanes} lanes`);
   const words = bufferedAt(lanes, cells) + lanes * LINE_WORDS + PEER_ROWS * heldRowWords(lanes);
   const buffer = new SharedArrayBuffer(words * 4);
   const memory = new SharedMemory(buffer);
@@ -81,6 +86,25 @@ export class NodeBlock {
   /** The node drains. */
   get isGateClosed(): boolean {
     return this.memory.load(GATE) !== 0;
+  }
+
+  /** Kinds of events that main has subscribers for; lanes tell it of no other. Only main writes it. */
+  watch(kinds: number): void {
+    this.memory.store(WATCHED, kinds);
+  }
+
+  get watched(): number {
+    return this.memory.load(WATCHED);
+  }
+
+  /** Main took an event of the lane. */
+  takeEvent(lane: number): void {
+    this.memory.add(EVENTS_TAKEN + lane, 1);
+  }
+
+  /** Events of the lane that main took since the start, modulo 2^32. */
+  eventsTaken(lane: number): number {
+    return this.memory.load(EVENTS_TAKEN + lane);
   }
 
   /** Adds to a cell. Only the lane's own thread may call it. */
