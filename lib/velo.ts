@@ -274,6 +274,7 @@ export class Velo implements AsyncDisposable, Measured {
     options: AttachStreamOptions<T> = {},
   ): Promise<StreamSender<T>> {
     const { registry, attacher, diagnostics } = this.open();
+    diagnostics.look();
     const codec = options.codec ?? msgpackCodec<T>();
     if (handle.worker === this.workerId) {
       const { signal } = options;
@@ -285,7 +286,6 @@ export class Velo implements AsyncDisposable, Measured {
       });
       return new StreamSender<T>(outlet, handle, senderErrorFrame, registry.metrics.sendsThatWaited[SCHEME_LOCAL]);
     }
-    diagnostics.look();
     const core = await attacher.attach(handle, options);
     const outlet = new MuxOutlet<T>(core, codec, this.options.host === 'inline');
     return new StreamSender<T>(outlet, handle, senderErrorFrame, registry.metrics.sendsThatWaited[MESSENGER_MUX_KEY]);

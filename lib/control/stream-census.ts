@@ -143,7 +143,8 @@ export class StreamCensus {
   /** One piece of a lane. Undefined: it has died, or owes an earlier answer still. */
   private ask(lane: number, from: ReportPlace): Promise<StreamReport | undefined> {
     const port = this.plane.port(lane);
-    if (!port.isOpen || this.questions[lane] !== undefined) return Promise.resolve(undefined);
+    if (!port.isOpen || this.ended !== undefined || this.questions[lane] !== undefined)
+      return Promise.resolve(undefined);
     return new Promise((resolve) => {
       const token = this.nextToken++ >>> 0;
       this.questions[lane] = { token, answer: resolve };
