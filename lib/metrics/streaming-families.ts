@@ -16,7 +16,12 @@ function gauge(name: string, cell: CellName, help: string): FamilySpec {
   return cellFamily(name, 'gauge', index(cell), help);
 }
 
-function labelled(name: string, label: string, cells: Readonly<Record<string, CellName>>, help: string): FamilySpec {
+function labelled(
+  name: string,
+  label: string,
+  cells: Readonly<Record<string, CellName | undefined>>,
+  help: string,
+): FamilySpec {
   return labelledFamily(name, label, cells, index, help);
 }
 
@@ -153,6 +158,8 @@ export const STREAMING_FAMILIES: readonly FamilySpec[] = [
       unknown_slot: 'droppedUnknownSlot',
       closed_slot: 'droppedClosedSlot',
       slot_collision: 'droppedSlotCollision',
+      // What is withheld pauses its sender here, and never overflows.
+      withheld_overflow: undefined,
       stale_singleton: 'droppedStaleSingleton',
       duplicate: 'droppedDuplicate',
       lane_mismatch: 'droppedLaneMismatch',
@@ -185,6 +192,8 @@ export const STREAMING_FAMILIES: readonly FamilySpec[] = [
       open_slot: 'recordsSentOpenSlot',
       close_slot: 'recordsSentCloseSlot',
       credit_update: 'recordsSentCreditUpdate',
+      // Heartbeats go as data records, which every peer reads.
+      slot_heartbeat: undefined,
       lifecycle: 'recordsSentLifecycle',
     },
     'Records written, by type.',

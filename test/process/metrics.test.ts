@@ -155,7 +155,7 @@ streamSuite('metrics of a node', (host, nodes) => {
     ]);
     expect(Object.keys(scrape.by('velo_streaming_mux_records_dropped_total', 'reason'))).to.have.members([
       ...['stale_epoch', 'generation', 'unknown_slot', 'closed_slot'],
-      ...['slot_collision', 'stale_singleton', 'duplicate', 'lane_mismatch'],
+      ...['slot_collision', 'withheld_overflow', 'stale_singleton', 'duplicate', 'lane_mismatch'],
     ]);
     expect(Object.keys(scrape.by('velo_messenger_client_resolution_total', 'path', 'outcome'))).to.have.members([
       ...['direct success', 'handshake attempt', 'handshake success', 'handshake error'],

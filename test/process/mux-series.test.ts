@@ -27,7 +27,7 @@ const REQUIRED: readonly (readonly [name: string, label?: string, ...values: str
     DROPPED,
     'reason',
     ...['stale_epoch', 'lane_mismatch', 'slot_collision', 'unknown_slot'],
-    ...['closed_slot', 'duplicate', 'generation', 'stale_singleton'],
+    ...['closed_slot', 'duplicate', 'generation', 'stale_singleton', 'withheld_overflow'],
   ],
   ['velo_streaming_mux_rendezvous_singletons_total'],
   ['velo_streaming_mux_held_records'],
@@ -43,7 +43,7 @@ const REQUIRED: readonly (readonly [name: string, label?: string, ...values: str
   [
     'velo_streaming_mux_records_sent_total',
     'record_type',
-    ...['data', 'open_slot', 'close_slot', 'credit_update', 'lifecycle'],
+    ...['data', 'open_slot', 'close_slot', 'credit_update', 'slot_heartbeat', 'lifecycle'],
   ],
   ['velo_streaming_mux_batcher_wakes_total', 'source', 'open', 'control', 'frame', 'inlet_closed', 'linger'],
   ['velo_streaming_slot_credit_exhausted_total'],
