@@ -3,7 +3,7 @@
 // nothing to say about a record.
 
 import { performance } from 'node:perf_hooks';
-import { DebugLog } from '../debug-log.js';
+import { DebugLog, isDebugging } from '../debug-log.js';
 import type { ClosedReason } from '../mux/batcher-types.js';
 import type { EgressSlot } from '../mux/egress-slot.js';
 import type { IngressSlot } from '../mux/ingress-slot.js';
@@ -91,25 +91,25 @@ export class LaneEvents {
 
   /** A slot of ours is open: its OpenSlot was admitted. */
   egressOpened(place: EventPlace, slot: EgressSlot): void {
-    this.log.open.line(() => `opened slot ${slot.id} to ${nameOf(place)}`);
+    if (isDebugging()) this.log.open.line(() => `opened slot ${slot.id} to ${nameOf(place)}`);
     if (this.watches(WATCH_OPEN)) this.send({ kind: WATCH_OPEN, ...endOf('out', place, slot) });
   }
 
   egressClosed(place: EventPlace, slot: EgressSlot, reason: ClosedReason, openedAt: number): void {
-    this.log.close.line(() => `slot ${slot.id} to ${nameOf(place)} closed: ${reason}`);
+    if (isDebugging()) this.log.close.line(() => `slot ${slot.id} to ${nameOf(place)} closed: ${reason}`);
     if (!this.watches(WATCH_CLOSE)) return;
     this.send({ kind: WATCH_CLOSE, reason, ageMs: this.now() - openedAt, ...endOf('out', place, slot) });
   }
 
   /** A slot of a peer is open. */
   ingressOpened(place: EventPlace, slot: IngressSlot): void {
-    this.log.open.line(() => `slot ${slot.id} of ${nameOf(place)} opened`);
+    if (isDebugging()) this.log.open.line(() => `slot ${slot.id} of ${nameOf(place)} opened`);
     if (this.watches(WATCH_OPEN)) this.send({ kind: WATCH_OPEN, ...endOf('in', place, slot) });
   }
 
   ingressClosed(place: EventPlace, slot: IngressSlot, openedAt: number): void {
     const reason: IngressEnd = !slot.terminalDelivered ? 'cancelled' : slot.droppedHere ? 'dropped' : 'terminal';
-    this.log.close.line(() => `slot ${slot.id} of ${nameOf(place)} closed: ${reason}`);
+    if (isDebugging()) this.log.close.line(() => `slot ${slot.id} of ${nameOf(place)} closed: ${reason}`);
     if (!this.watches(WATCH_CLOSE)) return;
     this.send({ kind: WATCH_CLOSE, reason, ageMs: this.now() - openedAt, ...endOf('in', place, slot) });
   }
@@ -117,20 +117,21 @@ export class LaneEvents {
   /** An epoch ended, and `streams` slots with it: ours to the peer, or the peer's to us. */
   epochEnded(direction: 'out' | 'in', { peer, lane }: EventPlace, reason: string, streams: number): void {
     const whose = direction === 'out' ? 'our epoch to' : 'an epoch of';
-    this.log.epoch.line(() => `${whose} ${peer} lane ${lane} ended with ${streams} streams: ${reason}`);
+    if (isDebugging())
+      this.log.epoch.line(() => `${whose} ${peer} lane ${lane} ended with ${streams} streams: ${reason}`);
     if (this.watches(WATCH_EPOCH)) this.send({ kind: WATCH_EPOCH, direction, peer, lane, reason, streams });
   }
 
   /** The sender of a slot was silent for too long; the close follows. */
   silent(place: EventPlace, slot: IngressSlot): void {
-    this.log.watchdog.line(() => `the sender of slot ${slot.id} of ${nameOf(place)} is silent`);
+    if (isDebugging()) this.log.watchdog.line(() => `the sender of slot ${slot.id} of ${nameOf(place)} is silent`);
     if (this.watches(WATCH_WATCHDOG)) this.send({ kind: WATCH_WATCHDOG, ...endOf('in', place, slot) });
   }
 
   /** What a peer opened, or sent for a slot, was refused. */
   refused({ peer, lane }: EventPlace, slot: number, closeReason: number): void {
     const reason = closeReason === CLOSE_PROTOCOL_ERROR ? 'protocolError' : 'unknownSlot';
-    this.log.refusal.line(() => `refused slot ${slot} of ${peer} lane ${lane}: ${reason}`);
+    if (isDebugging()) this.log.refusal.line(() => `refused slot ${slot} of ${peer} lane ${lane}: ${reason}`);
     if (this.watches(WATCH_REFUSAL)) this.send({ kind: WATCH_REFUSAL, peer, lane, slot, reason });
   }
 

@@ -5,6 +5,7 @@
 import { VeloError } from '../errors.js';
 import { addToCell, CELL_WORDS, readCell, writeCell } from './cells.js';
 import { buryHeldBytes, HeldBytes, heldRowWords, PEER_ROWS } from './held-bytes.js';
+import { invariant } from './invariant.js';
 import { SharedMemory } from './memory.js';
 
 const LAYOUT_VERSION = 0x766e0004;
@@ -19,6 +20,7 @@ const WATCHED = 19;
 const EVENTS_TAKEN = 32;
 const MAX_LANES = 32;
 const HEADER_WORDS = EVENTS_TAKEN + MAX_LANES;
+invariant(WATCHED < EVENTS_TAKEN, 'the words of the node lie before those of its lanes');
 /** The cells of a lane fill whole cache lines, so that two lanes never share one. */
 const CELL_GRAIN = 8;
 /** Words of a cache line: what a lane keeps in its queues has one for itself, and the table of held bytes starts with one. */
