@@ -165,6 +165,7 @@ export class ControlPlane {
       responseSlotsExhausted: () => calls.slotsExhausted,
       activeAnchors: () => registry.active,
       bindsNeverOpened: () => registry.neverOpened,
+      bindsReaped: () => registry.bindsReaped,
     };
   }
 

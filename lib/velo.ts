@@ -48,6 +48,8 @@ export interface AttachStreamOptions<T> extends AttachOptions {
 export interface VeloStats extends CellTotals {
   /** Records written, by type. */
   recordsSent: { data: number; openSlot: number; closeSlot: number; creditUpdate: number; lifecycle: number };
+  /** Streams that ended because nobody opened them within the accept window. */
+  unclaimedBindsReaped: number;
   /** Attaches from other nodes that were accepted, by transport key. */
   attaches: Readonly<Record<string, number>>;
   /** Anchors that exist, senders that are open, calls in flight, peers known. */
@@ -60,8 +62,6 @@ export interface VeloStats extends CellTotals {
   /** Sends that found no room and waited, and attaches of other nodes that were refused. */
   sendsThatWaited: number;
   attachesRefused: number;
-  /** Binds that nobody had claimed when their time was over. */
-  unclaimedBindsReaped: number;
   /** Events for subscribers that were left out because this thread was busy. */
   diagnosticsDropped: number;
 }
@@ -311,11 +311,12 @@ export class Velo implements AsyncDisposable, Measured {
   stats(): VeloStats {
     const totals = readTotals(this.node);
     const { registry, plane, calls, peers, gate, messenger } = this.parts;
-    const { sendsThatWaited, attachesRefused, unclaimedBindsReaped } = registry.metrics;
+    const { sendsThatWaited, attachesRefused } = registry.metrics;
     return {
       ...totals,
       spoofSuspected: totals.spoofSuspected + gate.moves,
       watchdogFirings: totals.watchdogFirings + registry.neverOpened,
+      unclaimedBindsReaped: registry.bindsReaped,
       droppedReplyToNobody: totals.droppedReplyToNobody + messenger.repliesToNobody,
       recordsSent: {
         data: totals.recordsSentData,
@@ -332,7 +333,6 @@ export class Velo implements AsyncDisposable, Measured {
       lateAnswers: calls.lateAnswers,
       sendsThatWaited: sendsThatWaited[MESSENGER_MUX_KEY].count + sendsThatWaited[SCHEME_LOCAL].count,
       attachesRefused,
-      unclaimedBindsReaped,
       diagnosticsDropped: this.node.total(DIAGNOSTICS_DROPPED),
     };
   }

@@ -56,6 +56,8 @@ export class AnchorRegistry {
   readonly attaches: Record<string, number> = { [MESSENGER_MUX_KEY]: 0 };
   /** Streams that ended because the sender that was let in never opened its slot. */
   neverOpened = 0;
+  /** Binds that nobody claimed within the accept window. */
+  bindsReaped = 0;
   readonly metrics = new StreamingMetrics();
   /** An attach of another node was refused; `peer` is its instance id, or its worker id if it is not registered. */
   onRefused: (peer: string, reason: string) => void = () => {};

@@ -70,7 +70,8 @@ export interface EventPlace {
 }
 
 export class LaneEvents {
-  private sent = 0;
+  /** Counts on from what main took of a lane that had this place before: whatever that one had sent is taken or gone. */
+  private sent: number;
   private readonly log = {
     open: new DebugLog(),
     close: new DebugLog(),
@@ -87,7 +88,9 @@ export class LaneEvents {
     /** An event was left out. */
     private readonly onDropped: () => void,
     private readonly now: () => number = () => performance.now(),
-  ) {}
+  ) {
+    this.sent = node.eventsTaken(worker);
+  }
 
   /** A slot of ours is open: its OpenSlot was admitted. */
   egressOpened(place: EventPlace, slot: EgressSlot): void {

@@ -117,9 +117,9 @@ export const STREAMING_FAMILIES: readonly FamilySpec[] = [
   {
     name: 'velo_streaming_unclaimed_bind_reaped_total',
     type: 'counter',
-    help: 'Binds that no sender had claimed when their accept window closed.',
+    help: 'Streams that ended because nobody opened them within the accept window.',
     labels: [],
-    read: (source, emit) => emit.value({}, source.streaming.unclaimedBindsReaped),
+    read: (source, emit) => emit.value({}, source.bindsReaped()),
   },
   perStream(
     'velo_streaming_egress_flushes_total',

@@ -49,8 +49,6 @@ export class StreamingMetrics {
     [MESSENGER_MUX_KEY]: { count: 0 },
     [SCHEME_LOCAL]: { count: 0 },
   };
-  /** Binds that nobody had claimed when the time for it was over. */
-  unclaimedBindsReaped = 0;
   /** Attaches of other nodes that were refused. */
   attachesRefused = 0;
 

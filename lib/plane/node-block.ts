@@ -17,7 +17,7 @@ const GATE = 17;
 const DATA_ID = 18;
 const WATCHED = 19;
 /** A word per lane. */
-const EVENTS_TAKEN = 32;
+const EVENTS_TAKEN = 64;
 const MAX_LANES = 32;
 const HEADER_WORDS = EVENTS_TAKEN + MAX_LANES;
 invariant(WATCHED < EVENTS_TAKEN, 'the words of the node lie before those of its lanes');

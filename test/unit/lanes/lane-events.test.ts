@@ -112,6 +112,21 @@ describe('events of a lane', () => {
     expect([sent.length, dropped]).to.deep.equal([MAX_EVENTS_UNTAKEN + 2, 7]);
   });
 
+  it('a lane in the place of a dead one starts with all the room there is, and no more', () => {
+    node.watch(WATCH_OPEN);
+    for (let i = 0; i < 5; i += 1) node.takeEvent(WORKER);
+    const next = new LaneEvents(
+      node,
+      WORKER,
+      () => ({ offer: () => hasRoom }),
+      () => {
+        dropped += 1;
+      },
+    );
+    for (let i = 0; i < MAX_EVENTS_UNTAKEN + 1; i += 1) next.egressOpened(PLACE, EGRESS);
+    expect(dropped).to.equal(1);
+  });
+
   it('a ring without room drops the event and keeps nothing of it', () => {
     node.watch(WATCH_OPEN);
     hasRoom = false;
