@@ -111,10 +111,11 @@ streamSuite('series of the mux', (host, nodes) => {
     const starved = await scraped(
       registry,
       'one slot starves and one send waits',
-      (scrape) => scrape.value('velo_streaming_producer_send_backpressure_total') === 1,
+      (scrape) =>
+        scrape.value('velo_streaming_producer_send_backpressure_total') === 1 &&
+        scrape.value('velo_streaming_mux_withheld_records') > 0,
     );
     expect(starved.value('velo_streaming_slot_credit_exhausted_total')).to.equal(1);
-    expect(starved.value('velo_streaming_mux_withheld_records')).to.be.greaterThan(0);
     expect(starved.by('velo_streaming_backpressure_total', 'transport_scheme')).to.deep.equal({
       'messenger-mux-v2': 1,
       velo: 0,

@@ -38,7 +38,8 @@ const sum = (rows: readonly StreamInfo[], field: 'withheld' | 'held' | 'standing
 
 streamSuite('the streams of a node', (host, nodes) => {
   it('a slow reader shows: no credit and records withheld at its sender, a full window buffered where it reads', async () => {
-    const pair = await nodes.pair(host, { mux: { initialCredit: 8 } });
+    // No heartbeat comes between the records.
+    const pair = await nodes.pair(host, { mux: { initialCredit: 8 }, heartbeatIntervalMs: 60_000 });
     const { consumer, producer } = pair;
     const slow = await openStream<number>(pair);
     const fast = await openStream<number>(pair);
