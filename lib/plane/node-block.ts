@@ -18,8 +18,8 @@ const DATA_ID = 18;
 const WATCHED = 19;
 /** A word per lane. */
 const EVENTS_TAKEN = 64;
-const MAX_LANES = 32;
-const HEADER_WORDS = EVENTS_TAKEN + MAX_LANES;
+const EVENT_WORDS = 32;
+const HEADER_WORDS = EVENTS_TAKEN + EVENT_WORDS;
 invariant(WATCHED < EVENTS_TAKEN, 'the words of the node lie before those of its lanes');
 /** The cells of a lane fill whole cache lines, so that two lanes never share one. */
 const CELL_GRAIN = 8;
@@ -42,7 +42,7 @@ function bufferedAt(lanes: number, cells: number): number {
 }
 
 export function createNodeBlock(lanes: number, cells: number): SharedArrayBuffer {
-  if (lanes > MAX_LANES) throw new VeloError('ERR_INTERNAL', `a node block for ${lanes} lanes`);
+  if (lanes > EVENT_WORDS) throw new VeloError('ERR_INTERNAL', `a node block for ${lanes} lanes`);
   const words = bufferedAt(lanes, cells) + lanes * LINE_WORDS + PEER_ROWS * heldRowWords(lanes);
   const buffer = new SharedArrayBuffer(words * 4);
   const memory = new SharedMemory(buffer);
