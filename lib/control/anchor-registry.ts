@@ -215,6 +215,7 @@ export class AnchorRegistry {
       entry.heartbeatIntervalMs,
     );
     const expire = () => {
+      const sender = entry.cancelHandle?.worker ?? 0n;
       if (!entry.neverOpened(feed)) return;
       this.neverOpened += 1;
       this.onNeverOpened(feed, sender);
