@@ -67,7 +67,10 @@ export interface WatchdogEvent extends NodeEvent {
 
 /** `velomux:refusal`. */
 export interface RefusalEvent extends NodeEvent {
-  /** `slot`: an opening, or a record that broke the rules. `attach`, `hello`: a request. */
+  /**
+   * `slot`: an opening, or a stream that could not go on; its `reason` is `unknownSlot`, `protocolError` or `stagedRecord` (a large
+   * record that could not be fetched). `attach`, `hello`: a request.
+   */
   readonly what: 'slot' | 'attach' | 'hello';
   readonly peer: string;
   readonly reason: string;

@@ -7,8 +7,8 @@ import { DebugLog, isDebugging } from '../debug-log.js';
 import type { ClosedReason } from '../mux/batcher-types.js';
 import type { EgressSlot } from '../mux/egress-slot.js';
 import type { IngressSlot } from '../mux/ingress-slot.js';
+import type { Refusal } from '../mux/ingress-types.js';
 import type { NodeBlock } from '../plane/node-block.js';
-import { CLOSE_PROTOCOL_ERROR } from '../wire/batch.js';
 import { EV_DIAGNOSTIC, encodeText } from './commands.js';
 
 // Bits of the node's watch word, one per kind of event; a lane sends what somebody subscribed to.
@@ -54,7 +54,7 @@ export type LaneEvent =
       readonly peer: string;
       readonly lane: number;
       readonly slot: number;
-      readonly reason: string;
+      readonly reason: Refusal;
     };
 
 /** Who carries events to main: the link to it. */
@@ -132,8 +132,7 @@ export class LaneEvents {
   }
 
   /** What a peer opened, or sent for a slot, was refused. */
-  refused({ peer, lane }: EventPlace, slot: number, closeReason: number): void {
-    const reason = closeReason === CLOSE_PROTOCOL_ERROR ? 'protocolError' : 'unknownSlot';
+  refused({ peer, lane }: EventPlace, slot: number, reason: Refusal): void {
     if (isDebugging()) this.log.refusal.line(() => `refused slot ${slot} of ${peer} lane ${lane}: ${reason}`);
     if (this.watches(WATCH_REFUSAL)) this.send({ kind: WATCH_REFUSAL, peer, lane, slot, reason });
   }

@@ -9,7 +9,14 @@ import type { CreditReturn } from './credit-return.js';
 import type { SlotDirectory } from './ingress-directory.js';
 import { IngressHold } from './ingress-hold.js';
 import { IngressSlot, NO_DEFERRED_CLOSE } from './ingress-slot.js';
-import { type ByteReservation, DELIVERED, FULL, type IngressPort, type Receiver } from './ingress-types.js';
+import {
+  type ByteReservation,
+  DELIVERED,
+  FULL,
+  type IngressPort,
+  type Receiver,
+  type Refusal,
+} from './ingress-types.js';
 import type { MuxMetrics } from './mux-metrics.js';
 import { isTerminal } from './terminal-test.js';
 
@@ -121,9 +128,11 @@ export class IngressDelivery {
    * included, so the error is delivered though that one has spent the reserve; a consumer that had its terminal gets no second one.
    */
   fail(slot: IngressSlot, text: string): void {
+    this.port.refused?.(slot.id, 'stagedRecord');
     if (!slot.terminalDelivered) {
       const frame = transportErrorFrame(text);
       slot.terminalDelivered = true;
+      slot.droppedHere = true;
       slot.receiver.deliver(frame, 0, frame.length, true);
     }
     this.end(slot, false);
@@ -173,7 +182,7 @@ export class IngressDelivery {
   }
 
   private fault(slot: IngressSlot, reason: number): void {
-    this.port.refused?.(slot.id, reason);
+    this.port.refused?.(slot.id, refusalOf(reason));
     this.end(slot, true);
     this.port.control(true)?.replyClose(slot.id, reason);
   }
@@ -181,4 +190,9 @@ export class IngressDelivery {
 
 function advance(slot: IngressSlot): void {
   if (slot.next < MAX_U32) slot.next += 1;
+}
+
+/** What observers hear of a close with this reason. */
+export function refusalOf(closeReason: number): Refusal {
+  return closeReason === CLOSE_PROTOCOL_ERROR ? 'protocolError' : 'unknownSlot';
 }

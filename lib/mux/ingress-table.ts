@@ -26,7 +26,7 @@ import type { MuxSlotName } from '../wire/mux-slot.js';
 import { slotIndex } from '../wire/slot-id.js';
 import { ByteMeter } from './byte-meter.js';
 import { CreditReturn } from './credit-return.js';
-import { IngressDelivery } from './ingress-delivery.js';
+import { IngressDelivery, refusalOf } from './ingress-delivery.js';
 import { SlotDirectory } from './ingress-directory.js';
 import type { IngressSlot } from './ingress-slot.js';
 import type { ByteReservation, IngressPort } from './ingress-types.js';
@@ -365,7 +365,7 @@ export class IngressTable {
   }
 
   private reject(id: number, reason: number): void {
-    this.port.refused?.(id, reason);
+    this.port.refused?.(id, refusalOf(reason));
     this.port.control(true)?.reject(id, reason);
   }
 

@@ -47,6 +47,9 @@ export interface Receiver {
   slotClosed(): void;
 }
 
+/** Why a slot of the peer is refused: nobody waits for it, it broke the rules, or a staged record of it cannot be had. */
+export type Refusal = 'unknownSlot' | 'protocolError' | 'stagedRecord';
+
 /** What a lane gives an ingress table. */
 export interface IngressPort {
   now(): number;
@@ -60,8 +63,8 @@ export interface IngressPort {
    * slots finds none and is refused.
    */
   control(create: boolean): ControlSink | undefined;
-  /** What the peer opened, or sent for a slot, is refused with this close reason. For observers. */
-  refused?(slotId: number, reason: number): void;
+  /** What the peer opened, or sent for a slot, is refused. For observers. */
+  refused?(slotId: number, reason: Refusal): void;
   /** The peer began a new epoch: `slots` of the old one are over. For observers. */
   epochEnded?(slots: number): void;
 }

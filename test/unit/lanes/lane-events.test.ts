@@ -15,7 +15,6 @@ import {
 import type { EgressSlot } from '../../../lib/mux/egress-slot.js';
 import type { IngressSlot } from '../../../lib/mux/ingress-slot.js';
 import { createNodeBlock, NodeBlock } from '../../../lib/plane/node-block.js';
-import { CLOSE_PROTOCOL_ERROR, CLOSE_UNKNOWN_SLOT } from '../../../lib/wire/batch.js';
 
 const WORKER = 1;
 const PLACE = { peer: 'a peer', lane: 3 };
@@ -59,7 +58,7 @@ describe('events of a lane', () => {
     events.ingressClosed(PLACE, INGRESS, 60);
     events.epochEnded('out', PLACE, 'why', 2);
     events.silent(PLACE, INGRESS);
-    events.refused(PLACE, 0x300, CLOSE_UNKNOWN_SLOT);
+    events.refused(PLACE, 0x300, 'unknownSlot');
   }
 
   it('without a subscriber nothing is made, sent or counted as dropped', () => {
@@ -87,7 +86,7 @@ describe('events of a lane', () => {
     events.ingressClosed(PLACE, INGRESS, 60);
     events.ingressClosed(PLACE, { ...INGRESS, droppedHere: true } as IngressSlot, 60);
     events.ingressClosed(PLACE, { ...INGRESS, terminalDelivered: false } as IngressSlot, 60);
-    events.refused(PLACE, 0x300, CLOSE_PROTOCOL_ERROR);
+    events.refused(PLACE, 0x300, 'protocolError');
     const out = { kind: WATCH_CLOSE, direction: 'out', peer: 'a peer', lane: 3, slot: 0x100, session: [1, 2] };
     const inward = { kind: WATCH_CLOSE, direction: 'in', peer: 'a peer', lane: 3, slot: 0x200, session: [3, 4] };
     expect(sent).to.deep.equal([

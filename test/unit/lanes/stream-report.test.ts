@@ -13,11 +13,20 @@ import {
   STATE_OPEN,
   STATE_OPENING,
 } from '../../../lib/lanes/stream-report.js';
+import { ByteMeter } from '../../../lib/mux/byte-meter.js';
 import { EgressSlot, INLET_TERMINAL, SLOT_CLOSED, SLOT_OPEN } from '../../../lib/mux/egress-slot.js';
 import { IngressSlot } from '../../../lib/mux/ingress-slot.js';
 import { FakeOwner, FakeReceiver } from '../../support/mux-fakes.js';
 
-const TERMS = { anchorHi: 1, anchorLo: 2, sessionHi: 3, sessionLo: 4, credit: 8, byteBudget: 100 };
+const TERMS = {
+  anchorHi: 1,
+  anchorLo: 2,
+  sessionHi: 3,
+  sessionLo: 4,
+  credit: 8,
+  byteBudget: 100,
+  meter: new ByteMeter(),
+};
 
 function sender(id: number, peer = 'a'): EgressStream {
   const slot = new EgressSlot(id, id >>> 8, new FakeOwner(), TERMS);

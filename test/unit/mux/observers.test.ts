@@ -8,7 +8,6 @@ import type { Receiver } from '../../../lib/mux/ingress-types.js';
 import { resolveMuxConfig } from '../../../lib/mux/mux-config.js';
 import { MuxMetrics } from '../../../lib/mux/mux-metrics.js';
 import { DETECTION_MULTIPLIER, Watchdog } from '../../../lib/mux/watchdog.js';
-import { CLOSE_PROTOCOL_ERROR, CLOSE_UNKNOWN_SLOT } from '../../../lib/wire/batch.js';
 import { FINALIZED_BYTES } from '../../../lib/wire/frame.js';
 import { slotId } from '../../../lib/wire/slot-id.js';
 import { BatchBuilder } from '../../support/batch-builder.js';
@@ -36,6 +35,7 @@ class ObservedTable {
       port: {
         now: () => 0,
         claim: (_anchorHi, anchorLo, _sessionHi, sessionLo) => this.claim(anchorLo, sessionLo),
+        isBound: () => false,
         control: () => undefined,
         refused: (slot, reason) => this.told.push(['refused', slot, reason]),
         epochEnded: (slots) => this.told.push(['epoch', slots]),
@@ -75,11 +75,22 @@ describe('observers of the mux', () => {
       return batch;
     });
     expect(observed.told).to.deep.equal([
-      ['refused', slotId(4, 0), CLOSE_UNKNOWN_SLOT],
-      ['refused', slotId(0, 1), CLOSE_PROTOCOL_ERROR],
-      ['refused', slotId(0, 0), CLOSE_PROTOCOL_ERROR],
+      ['refused', slotId(4, 0), 'unknownSlot'],
+      ['refused', slotId(0, 1), 'protocolError'],
+      ['refused', slotId(0, 0), 'protocolError'],
     ]);
     expect(observed.receivers[0]!.slot).to.include({ droppedHere: true, terminalDelivered: true });
+  });
+
+  it('a staged record that cannot be had is a refusal of its stream, and of no other', () => {
+    const observed = new ObservedTable();
+    observed.receive((batch) => batch.open(slotId(0, 0), ANCHOR, 1n).open(slotId(1, 0), ANCHOR, 2n), 7n);
+    observed.table.refuseStaged({ epoch: 7n, slot: slotId(0, 0), session: 99n }, 'no room');
+    expect(observed.told).to.deep.equal([]);
+    observed.table.refuseStaged({ epoch: 7n, slot: slotId(0, 0), session: 1n }, 'no room');
+    expect(observed.told).to.deep.equal([['refused', slotId(0, 0), 'stagedRecord']]);
+    expect(observed.receivers[0]!.slot).to.include({ live: false, droppedHere: true });
+    expect(observed.receivers[1]!.slot).to.include({ live: true, droppedHere: false });
   });
 
   it('a new epoch of the peer ends the old one, once, with the slots it had', () => {
