@@ -6,6 +6,7 @@ import { AnchorRegistry } from './control/anchor-registry.js';
 import { Attacher } from './control/attach.js';
 import { Calls } from './control/calls.js';
 import { DataClient } from './control/data-client.js';
+import { Diagnostics } from './control/diagnostics.js';
 import { HelloGate } from './control/hello-gate.js';
 import { Messenger } from './control/messenger.js';
 import { Outbox } from './control/outbox.js';
@@ -13,6 +14,7 @@ import { type Peer, PeerBook, type Reach } from './control/peer-book.js';
 import { PeerFinder } from './control/peer-finder.js';
 import { Shutdown } from './control/shutdown.js';
 import { Staging } from './control/staging.js';
+import { StreamCensus } from './control/stream-census.js';
 import { VeloError } from './errors.js';
 import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
 import {
@@ -53,6 +55,8 @@ export class ControlPlane {
   readonly registry: AnchorRegistry;
   readonly attacher: Attacher;
   readonly shutdown: Shutdown;
+  readonly diagnostics: Diagnostics;
+  readonly census: StreamCensus;
 
   constructor(
     options: ResolvedOptions,
@@ -74,6 +78,7 @@ export class ControlPlane {
       unstaged: (id) => this.staging.gone(id),
       laneDied: (lane, error) => {
         this.shutdown.markPassed(lane);
+        this.census.laneDied(lane);
         // Without the lane that messages ride no answer can come, and what it staged is gone.
         if (lane !== MESSENGER_LANE) return;
         this.staging.failAll(error);
@@ -81,7 +86,10 @@ export class ControlPlane {
       },
       laneBroken: (lane, error) => host.terminate(lane, error.message),
       marked: (lane) => this.shutdown.markPassed(lane),
+      streams: (lane, token, report) => this.census.answered(lane, token, report),
+      diagnostic: (lane, event) => this.diagnostics.fromLane(lane, event),
     };
+    this.diagnostics = new Diagnostics(node, peerInfo.instanceId);
     const deferred = options.mux.flushPolicy.kind === 'manual';
     this.plane = new ClientPlane(rows, host.links, events, options.maxStreams, deferred);
     this.peers = new PeerBook(peerInfo, reach, (peer) => this.announce(peer));
@@ -109,19 +117,31 @@ export class ControlPlane {
     };
     this.registry = new AnchorRegistry(workerId, this.plane, this.peers, this.calls, terms, options.maxStreams);
     this.registry.registerHandlers(this.messenger);
-    this.attacher = new Attacher(workerId, options.lanes, this.plane, this.messenger, this.calls);
+    this.census = new StreamCensus(this.plane, this.registry, peerInfo.instanceId);
+    this.observe();
+    this.attacher = new Attacher(
+      workerId,
+      options.lanes,
+      this.plane,
+      this.messenger,
+      this.calls,
+      this.registry.metrics,
+    );
     this.shutdown = new Shutdown(host, this.plane, this.messenger.handlers, this.registry, [
       this.finder.close.bind(this.finder),
       this.staging.failAll.bind(this.staging),
       this.calls.failAll.bind(this.calls),
+      this.census.end.bind(this.census),
       () => {
         clearInterval(this.silenceTimer);
+        this.diagnostics.stop();
         for (let lane = 0; lane < node.lanes; lane++) buryCells(node, lane);
       },
     ]);
     host.onLaneDeath = (lane, reason) => {
       this.silence?.ended(lane);
       buryCells(node, lane);
+      this.diagnostics.laneDied(lane, reason);
       this.plane.laneDied(lane, new VeloError('ERR_LANE_DIED', `lane ${lane} of this node died: ${reason}`));
     };
     host.onLaneRestart = (lane, link) => this.laneBack(lane, link);
@@ -171,12 +191,25 @@ export class ControlPlane {
     }
   }
 
+  /** Whoever observes hears what main itself refuses or gives up. */
+  private observe(): void {
+    const { diagnostics, gate, peers, registry } = this;
+    registry.onRefused = (peer, reason) => diagnostics.refused('attach', peer, reason);
+    registry.onStreamBegins = () => diagnostics.look();
+    registry.onNeverOpened = ({ lane, row }, sender) => {
+      const peer = peers.worker(sender)?.info.instanceId ?? String(sender);
+      diagnostics.neverOpened(peer, lane, BigInt(row.identity));
+    };
+    gate.onRefused = (peer) => diagnostics.refused('hello', peer, 'not admitted');
+  }
+
   metricsSource(): MetricsSource {
     const { node, messenger, calls, peers, registry, data } = this;
     return {
       cell: (cell) => node.total(cell),
       transports: this.usesUds ? ['tcp', 'uds'] : ['tcp'],
       messenger: messenger.metrics,
+      streaming: registry.metrics,
       rendezvous: data.metrics,
       peers: (transport) => (transport === 'uds' ? peers.onUnixSockets : peers.size - peers.onUnixSockets),
       orderedLanes: (handler) => messenger.handlers.ordered.describe(handler),
@@ -185,6 +218,7 @@ export class ControlPlane {
       activeAnchors: () => registry.active,
       bindsNeverOpened: () => registry.neverOpened,
       laneRestarts: () => this.laneRestarts,
+      bindsReaped: () => registry.bindsReaped,
     };
   }
 

@@ -8,6 +8,11 @@ import { debuglog } from 'node:util';
 const LINE_EVERY_MS = 1_000;
 const write = debuglog('velomux');
 
+/** Whether anybody reads lines: to ask before a text is even described. */
+export function isDebugging(): boolean {
+  return write.enabled;
+}
+
 /** Lines of one kind, at most one a second: what peers cause must not fill a disk. */
 export class DebugLog {
   private last = Number.NEGATIVE_INFINITY;

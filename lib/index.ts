@@ -3,12 +3,21 @@
 export type { AttachOptions } from './control/attach.js';
 export type { CallOptions, SendOptions } from './control/calls.js';
 export { type DataInfo, DataLease, type GetOptions } from './control/data-client.js';
+export type {
+  EpochDeathEvent,
+  LaneDeathEvent,
+  RefusalEvent,
+  StreamCloseEvent,
+  StreamEvent,
+  WatchdogEvent,
+} from './control/diagnostics.js';
 export type { Discovery, DiscoveryChanges, DiscoveryRegistration } from './control/discovery.js';
 export { FileDiscovery, type FileDiscoveryOptions } from './control/file-discovery.js';
 export type { AcceptPeer } from './control/hello-gate.js';
 export type { AskOptions } from './control/hellos.js';
 export type { PeerTarget } from './control/peer-book.js';
 export type { CloseOptions, CloseReport } from './control/shutdown.js';
+export type { StreamInfo } from './control/stream-census.js';
 export { type ErrorCode, VeloError } from './errors.js';
 export type { LaneHostKind } from './lanes/host.js';
 export type { SocketInfo } from './lanes/socket-info.js';

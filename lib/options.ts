@@ -60,6 +60,13 @@ export interface VeloOptions {
   /** Payload bytes of requests that may be in handlers and in their queues at once; more are refused. Default 512 MiB. */
   requestBytes?: number | undefined;
   /**
+   * Bytes that the lanes of this node keep in queues of their slots, over all streams. Half of it is for what senders have written and
+   * no credit lets go: above it, a stream that withholds anything is pulled no further. The other half is for what arrived and waits
+   * for a busy thread or for a record in front of it: above it, a stream gets credit again once it is read empty. Streams that keep
+   * nothing go on. Default 256 MiB.
+   */
+  nodeBufferBytes?: number | undefined;
+  /**
    * Who may say hello, and so be registered here: asked for every hello, also of a peer that is registered already. A peer that
    * is refused is told so on the socket it used, and stays unknown (or as it was known): it gets no answer and no stream. What it
    * sends to a handler is still delivered. Nothing proves who a peer says it is; the peers of one host, on loopback above all,
@@ -125,6 +132,7 @@ export interface ResolvedOptions {
   connectionQueueBytes: number;
   messageQueueBytes: number;
   requestBytes: number;
+  nodeBufferBytes: number;
   acceptPeer: AcceptPeer | undefined;
   allowPeers: ReadonlySet<string> | undefined;
   stagedBytesMax: number;
@@ -176,6 +184,7 @@ const KNOWN: ReadonlySet<string> = new Set([
   'connectionQueueBytes',
   'messageQueueBytes',
   'requestBytes',
+  'nodeBufferBytes',
   'acceptPeer',
   'allowPeers',
   'stagedBytesMax',
@@ -229,6 +238,7 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     connectionQueueBytes: integer('connectionQueueBytes', options.connectionQueueBytes, 8 * MIB, 1, MAX_BYTES),
     messageQueueBytes: integer('messageQueueBytes', options.messageQueueBytes, 16 * MIB, 0, MAX_BYTES),
     requestBytes: integer('requestBytes', options.requestBytes, DEFAULT_MAX_IN_FLIGHT_BYTES, 1, MAX_BYTES),
+    nodeBufferBytes: integer('nodeBufferBytes', options.nodeBufferBytes, 256 * MIB, 1, MAX_BYTES),
     acceptPeer: acceptPeer(options.acceptPeer),
     allowPeers: allowPeers(options.allowPeers),
     stagedBytesMax: integer('stagedBytesMax', options.stagedBytesMax, 256 * MIB, 0, MAX_BYTES),

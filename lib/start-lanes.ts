@@ -40,6 +40,7 @@ function laneOptions(options: ResolvedOptions, workerId: bigint, sizes: PlaneSiz
     connectionQueueBytes: options.connectionQueueBytes,
     connectTimeoutMs: options.connectTimeoutMs,
     messageQueueBytes: options.messageQueueBytes,
+    nodeBufferBytes: options.nodeBufferBytes,
     rendezvous: {
       stagedPayloadMax: options.stagedPayloadMax,
       maxPulls: options.maxPulls,

@@ -9,12 +9,14 @@ import { Membership } from './control/membership.js';
 import { ownAddress, ownEndpoints } from './control/own-address.js';
 import type { PeerTarget } from './control/peer-book.js';
 import type { CloseOptions, CloseReport } from './control/shutdown.js';
+import type { StreamInfo } from './control/stream-census.js';
 import { ControlPlane } from './control-plane.js';
 import { VeloError } from './errors.js';
 import type { MessageHandler } from './messenger/handlers.js';
 import { type CellTotals, readTotals } from './metrics/cells.js';
-import { CELL_COUNT } from './metrics/series-cells.js';
+import { CELL_COUNT, DIAGNOSTICS_DROPPED } from './metrics/series-cells.js';
 import { METRICS_SOURCE, type Measured, type MetricsSource } from './metrics/source.js';
+import { SCHEME_LOCAL } from './metrics/streaming-metrics.js';
 import { heartbeatInterval, type ResolvedOptions, resolveOptions, rowsFor, type VeloOptions } from './options.js';
 import { ClientRows, createClientRows } from './plane/conduit.js';
 import { createNodeBlock, NodeBlock } from './plane/node-block.js';
@@ -26,6 +28,7 @@ import { StreamSender } from './streaming/stream-sender.js';
 import { type ItemCodec, msgpackCodec } from './wire/codec.js';
 import { senderErrorFrame } from './wire/frame.js';
 import type { DataHandle, StreamAnchorHandle } from './wire/handle.js';
+import { MESSENGER_MUX_KEY } from './wire/names.js';
 import { PeerInfo } from './wire/peer-info.js';
 import { generateInstanceId, workerIdOf } from './wire/worker-id.js';
 
@@ -45,6 +48,8 @@ export interface AttachStreamOptions<T> extends AttachOptions {
 export interface VeloStats extends CellTotals {
   /** Records written, by type. */
   recordsSent: { data: number; openSlot: number; closeSlot: number; creditUpdate: number; lifecycle: number };
+  /** Streams that ended because nobody opened them within the accept window. */
+  unclaimedBindsReaped: number;
   /** Attaches from other nodes that were accepted, by transport key. */
   attaches: Readonly<Record<string, number>>;
   /** Anchors that exist, senders that are open, calls in flight, peers known. */
@@ -56,6 +61,11 @@ export interface VeloStats extends CellTotals {
   laneRestarts: number;
   /** Answers that came to nobody: late ones, second ones, made-up ones. */
   lateAnswers: number;
+  /** Sends that found no room and waited, and attaches of other nodes that were refused. */
+  sendsThatWaited: number;
+  attachesRefused: number;
+  /** Events for subscribers that were left out because this thread was busy. */
+  diagnosticsDropped: number;
 }
 
 /**
@@ -265,7 +275,8 @@ export class Velo implements AsyncDisposable, Measured {
     handle: StreamAnchorHandle,
     options: AttachStreamOptions<T> = {},
   ): Promise<StreamSender<T>> {
-    const { registry, attacher } = this.open();
+    const { registry, attacher, diagnostics } = this.open();
+    diagnostics.look();
     const codec = options.codec ?? msgpackCodec<T>();
     if (handle.worker === this.workerId) {
       const { signal } = options;
@@ -275,10 +286,11 @@ export class Velo implements AsyncDisposable, Measured {
         outlet = new LocalOutlet<T>(entry, codec);
         return outlet;
       });
-      return new StreamSender<T>(outlet, handle, senderErrorFrame);
+      return new StreamSender<T>(outlet, handle, senderErrorFrame, registry.metrics.sendsThatWaited[SCHEME_LOCAL]);
     }
     const core = await attacher.attach(handle, options);
-    return new StreamSender<T>(new MuxOutlet<T>(core, codec, this.options.host === 'inline'), handle, senderErrorFrame);
+    const outlet = new MuxOutlet<T>(core, codec, this.options.host === 'inline');
+    return new StreamSender<T>(outlet, handle, senderErrorFrame, registry.metrics.sendsThatWaited[MESSENGER_MUX_KEY]);
   }
 
   /** Everything sent so far leaves now: one write per peer that has any. Returns at once, waits for nothing, never throws. */
@@ -288,14 +300,25 @@ export class Velo implements AsyncDisposable, Measured {
 
   // -- the rest
 
+  /**
+   * Every live stream of this node, in and out, as it stands: who waits for credit, who holds what back, who is slow. Lanes are asked
+   * between their turns, some hundred streams at a time, so rows are of slightly different moments. Rows of a lane that died, or does
+   * not answer within 2 s, are missing. Rejects with `ERR_CLOSED` only.
+   */
+  async streams(): Promise<StreamInfo[]> {
+    return await this.open().census.take();
+  }
+
   /** Numbers of this node, for people and tests. Counters only grow. */
   stats(): VeloStats {
     const totals = readTotals(this.node);
     const { registry, plane, calls, peers, gate, messenger } = this.parts;
+    const { sendsThatWaited, attachesRefused } = registry.metrics;
     return {
       ...totals,
       spoofSuspected: totals.spoofSuspected + gate.moves,
       watchdogFirings: totals.watchdogFirings + registry.neverOpened,
+      unclaimedBindsReaped: registry.bindsReaped,
       droppedReplyToNobody: totals.droppedReplyToNobody + messenger.repliesToNobody,
       recordsSent: {
         data: totals.recordsSentData,
@@ -311,6 +334,9 @@ export class Velo implements AsyncDisposable, Measured {
       peers: peers.size,
       laneRestarts: this.parts.laneRestarts,
       lateAnswers: calls.lateAnswers,
+      sendsThatWaited: sendsThatWaited[MESSENGER_MUX_KEY].count + sendsThatWaited[SCHEME_LOCAL].count,
+      attachesRefused,
+      diagnosticsDropped: this.node.total(DIAGNOSTICS_DROPPED),
     };
   }
 

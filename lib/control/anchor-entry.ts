@@ -3,6 +3,7 @@
 //
 // Attachment: none → remote | local → none (detach) → … ; removed is final.
 
+import { performance } from 'node:perf_hooks';
 import type { VeloError } from '../errors.js';
 import { ByteQueue } from '../mux/byte-queue.js';
 import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
@@ -31,6 +32,8 @@ export class AnchorEntry {
   readonly channel = new ByteQueue();
   local: LocalAttachment | undefined;
   cancelHandle: StreamCancelHandle | undefined;
+  /** When its sender attached, if that is of this thread. */
+  localSince = 0;
   /** Out of the registry: no attach finds it, nothing more is delivered after what stands here. */
   removed = false;
   stopRequested = false;
@@ -150,6 +153,7 @@ export class AnchorEntry {
 
   attachLocal(sender: LocalAttachment): void {
     this.local = sender;
+    this.localSince = performance.now();
     if (this.stopRequested) sender.stoppedByAnchor();
   }
 

@@ -5,10 +5,12 @@ import { randomBytes } from 'node:crypto';
 import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
 import type { ClientPlane } from '../lanes/client-plane.js';
+import { SCHEME_LOCAL, SCHEME_UNKNOWN, StreamingMetrics } from '../metrics/streaming-metrics.js';
 import { chooseLane } from '../mux/lane-choice.js';
 import { u64High, u64Low } from '../wire/bytes.js';
 import {
   type AnchorAttachResponse,
+  type AttachRequest,
   abortAttach,
   anchorAttachRequest,
   anchorAttachResponse,
@@ -54,6 +56,15 @@ export class AnchorRegistry {
   readonly attaches: Record<string, number> = { [MESSENGER_MUX_KEY]: 0 };
   /** Streams that ended because the sender that was let in never opened its slot. */
   neverOpened = 0;
+  /** Binds that nobody claimed within the accept window. */
+  bindsReaped = 0;
+  readonly metrics = new StreamingMetrics();
+  /** An attach of another node was refused; `peer` is its instance id, or its worker id if it is not registered. */
+  onRefused: (peer: string, reason: string) => void = () => {};
+  /** A sender is about to attach, or to be let in. */
+  onStreamBegins: () => void = () => {};
+  /** A sender that was let in never opened its slot. */
+  onNeverOpened: (feed: Feed, sender: bigint) => void = () => {};
   private readonly binds = new BindWatch(() => performance.now());
   /** Senders that could not be told, because the lane of messages was dead: one entry per sender that was attached when it died. */
   private readonly untold = new Map<string, { readonly to: StreamCancelHandle; readonly what: 'cancel' | 'stop' }>();
@@ -68,6 +79,11 @@ export class AnchorRegistry {
     private readonly terms: AnchorTerms,
     private readonly maxStreams: number,
   ) {}
+
+  /** Anchors that are not over, for whoever lists streams. */
+  entries(): Iterable<AnchorEntry> {
+    return this.anchors.values();
+  }
 
   /** Anchors that a sender could attach to, or that are being read. */
   get active(): number {
@@ -99,10 +115,10 @@ export class AnchorRegistry {
 
   /** Registers the handlers of the attach control plane. */
   registerHandlers(messenger: Messenger): void {
-    messenger.system(HANDLER_ANCHOR_ATTACH, (payload) => anchorAttachResponse.encodeJson(this.attachRemote(payload)));
-    messenger.system(HANDLER_ANCHOR_DETACH, (payload) => this.onReference(payload, (entry) => entry.detach()));
-    messenger.system(HANDLER_ANCHOR_FINALIZE, (payload) => this.onReference(payload, (entry) => entry.finalize()));
-    messenger.system(HANDLER_ANCHOR_CANCEL, (payload) => this.onReference(payload, (entry) => entry.cancel()));
+    messenger.system(HANDLER_ANCHOR_ATTACH, (payload) => this.onAttach(payload));
+    messenger.system(HANDLER_ANCHOR_DETACH, (payload) => this.onReference('detach', payload));
+    messenger.system(HANDLER_ANCHOR_FINALIZE, (payload) => this.onReference('finalize', payload));
+    messenger.system(HANDLER_ANCHOR_CANCEL, (payload) => this.onReference('cancel', payload));
     messenger.system(HANDLER_ANCHOR_ABORT_ATTACH, (payload) => this.onAbort(payload));
   }
 
@@ -114,15 +130,31 @@ export class AnchorRegistry {
     return JSON_NULL;
   }
 
-  private onReference(payload: Uint8Array, act: (entry: AnchorEntry) => void): Uint8Array {
+  private onReference(operation: 'detach' | 'finalize' | 'cancel', payload: Uint8Array): Uint8Array {
+    const startedAt = this.metrics.now();
     const { handle } = anchorReference.decodeJson(payload);
     const entry = handle.worker === this.workerId ? this.anchors.get(handle.local) : undefined;
-    if (entry !== undefined) act(entry);
+    entry?.[operation]();
+    this.metrics.operation(operation, entry === undefined ? 'error' : 'success', SCHEME_LOCAL, startedAt);
     return JSON_NULL;
   }
 
-  private attachRemote(payload: Uint8Array): AnchorAttachResponse {
+  private onAttach(payload: Uint8Array): Uint8Array {
+    const startedAt = this.metrics.now();
     const request = anchorAttachRequest.decodeJson(payload);
+    this.onStreamBegins();
+    const answer = this.attachRemote(request);
+    const outcome = answer.ok ? 'success' : 'error';
+    this.metrics.operation('attach', outcome, answer.ok ? MESSENGER_MUX_KEY : SCHEME_UNKNOWN, startedAt);
+    if (!answer.ok) {
+      this.metrics.attachesRefused += 1;
+      const sender = request.streamCancelHandle.worker;
+      this.onRefused(this.peers.worker(sender)?.info.instanceId ?? String(sender), answer.reason);
+    }
+    return anchorAttachResponse.encodeJson(answer);
+  }
+
+  private attachRemote(request: AttachRequest): AnchorAttachResponse {
     const { handle } = request;
     const refuse = (reason: string): AnchorAttachResponse => ({ ok: false, reason });
     if (handle.kind === 'mpsc') return refuse(`anchor ${handle} is mpsc; use _mpsc_anchor_attach`);
@@ -187,7 +219,10 @@ export class AnchorRegistry {
       entry.heartbeatIntervalMs,
     );
     const expire = () => {
-      if (entry.neverOpened(feed)) this.neverOpened += 1;
+      const sender = entry.cancelHandle?.worker ?? 0n;
+      if (!entry.neverOpened(feed)) return;
+      this.neverOpened += 1;
+      this.onNeverOpened(feed, sender);
     };
     const tick = this.binds.watch({ isClaimed: () => feed.claimed, expire }, entry.heartbeatIntervalMs);
     return feed;
@@ -208,11 +243,23 @@ export class AnchorRegistry {
    * @throws VeloError `ERR_ANCHOR_NOT_FOUND`, `ERR_ALREADY_ATTACHED`, `ERR_WRONG_HANDLE_KIND`.
    */
   attachLocal(handle: StreamAnchorHandle, sender: (entry: AnchorEntry) => LocalAttachment): void {
+    const startedAt = this.metrics.now();
+    try {
+      const entry = this.attachable(handle);
+      entry.attachLocal(sender(entry));
+    } catch (error) {
+      this.metrics.operation('attach', 'error', SCHEME_LOCAL, startedAt);
+      throw error;
+    }
+    this.metrics.operation('attach', 'success', SCHEME_LOCAL, startedAt);
+  }
+
+  private attachable(handle: StreamAnchorHandle): AnchorEntry {
     if (handle.kind === 'mpsc') throw new VeloError('ERR_WRONG_HANDLE_KIND', `${handle} is an MPSC anchor`);
     const entry = this.anchors.get(handle.local);
     if (entry === undefined) throw new VeloError('ERR_ANCHOR_NOT_FOUND', `anchor ${handle} not found`);
     if (entry.attached) throw new VeloError('ERR_ALREADY_ATTACHED', `anchor ${handle} already attached`);
-    entry.attachLocal(sender(entry));
+    return entry;
   }
 
   private notify(to: StreamCancelHandle, what: 'cancel' | 'stop'): void {

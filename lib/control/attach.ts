@@ -3,12 +3,19 @@
 
 import { VeloError } from '../errors.js';
 import type { ClientPlane } from '../lanes/client-plane.js';
+import { SCHEME_UNKNOWN, type StreamingMetrics } from '../metrics/streaming-metrics.js';
 import { heartbeatPace } from '../mux/heartbeats.js';
 import { ridingLane } from '../mux/lane-choice.js';
 import { DEFAULT_SLOT_BYTE_BUDGET } from '../mux/mux-config.js';
 import { ENDING_DROPPED } from '../plane/rows.js';
 import { u64High, u64Low } from '../wire/bytes.js';
-import { type AttachAccepted, abortAttach, anchorAttachRequest, anchorAttachResponse } from '../wire/control.js';
+import {
+  type AnchorAttachResponse,
+  type AttachAccepted,
+  abortAttach,
+  anchorAttachRequest,
+  anchorAttachResponse,
+} from '../wire/control.js';
 import { RESPONSE_UNARY } from '../wire/envelope.js';
 import { type StreamAnchorHandle, StreamCancelHandle } from '../wire/handle.js';
 import { HANDLER_ANCHOR_ABORT_ATTACH, HANDLER_ANCHOR_ATTACH, MESSENGER_MUX_KEY } from '../wire/names.js';
@@ -33,6 +40,7 @@ export class Attacher {
     private readonly plane: ClientPlane,
     private readonly messenger: Messenger,
     private readonly calls: Calls,
+    private readonly metrics: StreamingMetrics,
   ) {}
 
   /**
@@ -72,8 +80,7 @@ export class Attacher {
         supportedTransportKeys: [MESSENGER_MUX_KEY],
         laneKey: key,
       });
-      const payload = await this.calls.call(peer, HANDLER_ANCHOR_ATTACH, RESPONSE_UNARY, request);
-      const answer = anchorAttachResponse.decodeJson(payload);
+      const answer = await this.ask(peer, request);
       if (!answer.ok) throw new VeloError('ERR_ATTACH_REFUSED', answer.reason);
       await this.open(handle, peer, core, answer.value, streamId).catch((error: unknown) => {
         this.abort(handle, peer, streamId);
@@ -83,6 +90,27 @@ export class Attacher {
     } catch (error) {
       core.abandon();
       core.end(ENDING_DROPPED);
+      throw error;
+    }
+  }
+
+  /** The round trip of an attach; how long it took is counted, whatever came of it. */
+  private async ask(peer: Peer, request: Uint8Array): Promise<AnchorAttachResponse> {
+    const startedAt = this.metrics.now();
+    try {
+      const answer = anchorAttachResponse.decodeJson(
+        await this.calls.call(peer, HANDLER_ANCHOR_ATTACH, RESPONSE_UNARY, request),
+      );
+      // A key that this node did not offer is none that it knows.
+      const agreed = answer.ok && answer.value.streamingTransportKey === MESSENGER_MUX_KEY;
+      this.metrics.attachAnswered(
+        answer.ok ? 'success' : 'error',
+        agreed ? MESSENGER_MUX_KEY : SCHEME_UNKNOWN,
+        startedAt,
+      );
+      return answer;
+    } catch (error) {
+      this.metrics.attachAnswered('error', SCHEME_UNKNOWN, startedAt);
       throw error;
     }
   }

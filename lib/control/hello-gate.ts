@@ -22,6 +22,8 @@ const ACCEPT_TIMEOUT_MS = 30_000;
 export class HelloGate {
   /** Hellos that would move a registered peer to another host. They passed the gate like any other. */
   moves = 0;
+  /** The hello of this instance was refused. */
+  onRefused: (instanceId: string) => void = () => {};
   private pending = 0;
   private readonly matcher = new HostMatcher(() => performance.now());
   private readonly moveLog = new DebugLog();
@@ -76,6 +78,7 @@ export class HelloGate {
   private refusal(info: PeerInfo, socket: SocketInfo, cause?: unknown): VeloError {
     const why = cause === undefined ? '' : `: acceptPeer failed with ${String(cause)}`;
     this.refusalLog.line(() => `refused the hello of ${info.instanceId} from ${socket.remoteAddress}${why}`);
+    this.onRefused(info.instanceId);
     return new VeloError('ERR_UNKNOWN_PEER', `hello of ${info.instanceId} refused`, { cause });
   }
 }

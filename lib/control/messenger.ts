@@ -53,7 +53,9 @@ const LANE_HANDLERS: readonly string[] = [
   ...RENDEZVOUS_HANDLERS,
 ];
 
-export class Messenger implements Omit<MessageEvents, 'laneDied' | 'laneBroken' | 'unstaged' | 'marked'> {
+export class Messenger
+  implements Omit<MessageEvents, 'laneDied' | 'laneBroken' | 'unstaged' | 'marked' | 'streams' | 'diagnostic'>
+{
   readonly metrics = new MessengerMetrics();
   readonly handlers: HandlerTable;
   /** Answers to workers that nobody registered here. */

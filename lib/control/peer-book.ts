@@ -5,14 +5,15 @@ import { VeloError } from '../errors.js';
 import type { PeerRoute } from '../lanes/commands.js';
 import { isSocket, lanePath } from '../lanes/socket-file.js';
 import { plainAddress } from '../lanes/socket-info.js';
+import { PEER_ROWS } from '../plane/held-bytes.js';
 import { decodeLanePorts, decodeTcpEndpoints, decodeUdsPath, type TcpEndpoint } from '../wire/address.js';
 import { u64High, u64Low } from '../wire/bytes.js';
 import { ADDRESS_KEY_LANES, ADDRESS_KEY_TCP, ADDRESS_KEY_UDS } from '../wire/names.js';
 import { PeerInfo } from '../wire/peer-info.js';
 import { chooseEndpoint } from './endpoint-choice.js';
 
-/** Peers a node remembers. */
-const MAX_PEERS = 4096;
+/** Peers a node remembers: each has a row in the node block, by its number. */
+const MAX_PEERS = PEER_ROWS;
 const NO_TCP = { host: '', port: 0 };
 /** Endpoints of a peer that are remembered as its hosts. */
 const MAX_HOSTS = 64;

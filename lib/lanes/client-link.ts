@@ -17,12 +17,15 @@ import {
   CMD_SHOW_EPOCH,
   CMD_STAGE,
   CMD_STAGED_FRAME,
+  CMD_STREAMS,
   CMD_UNSTAGE,
   decodeOpen,
   decodeText,
   EV_FRAME,
   EV_HELLO,
+  EV_STREAMS,
   encodeHelloEvent,
+  encodeText,
   type HelloEvent,
   KIND_MASK,
   type OpenCommand,
@@ -34,7 +37,9 @@ import {
 } from './commands.js';
 import type { EgressStream } from './egress-stream.js';
 import type { IngressStream } from './ingress-stream.js';
+import type { LaneEvents } from './lane-events.js';
 import type { LaneRendezvous } from './rendezvous.js';
+import type { ReportPlace, StreamReport } from './stream-report.js';
 
 /** Of an `EV_FRAME` body, before the frame. */
 export const FRAME_HEAD_BYTES = 4;
@@ -67,6 +72,10 @@ export interface LinkLane {
   drainsTaken(): void;
   cancelReceiver(stream: IngressStream): void;
   stopReceiver(stream: IngressStream): void;
+  /** A piece of the report on live streams. */
+  reportStreams(from: ReportPlace): StreamReport;
+  /** Who hears of streams that open and close. */
+  readonly events?: LaneEvents;
 }
 
 interface WaitingEvent {
@@ -282,6 +291,12 @@ export class ClientLink {
       case CMD_MARK:
         this.lane.mark(this, tag);
         return;
+      case CMD_STREAMS: {
+        const from = JSON.parse(decodeText(bytes, offset, length)) as ReportPlace;
+        // One at a time for each client: it asks for the next piece when it has this one.
+        this.event(EV_STREAMS, tag, encodeText(JSON.stringify(this.lane.reportStreams(from))));
+        return;
+      }
       default:
         throw new VeloError('ERR_CONDUIT_BROKEN', `client sent a record of kind ${kind}`);
     }
@@ -347,6 +362,16 @@ export class ClientLink {
     if (this.events.length === 0 && this.writeRecord(kind, tag, body, 0, length, owned)) return;
     this.events.push({ kind, tag, body, owned });
     this.eventBytes += length;
+  }
+
+  /** An event that nobody relies on: written if there is room for it now, else not at all. */
+  offer(kind: number, tag: number, body: Uint8Array): boolean {
+    return this.events.length === 0 && this.writeRecord(kind, tag, body, 0, body.length);
+  }
+
+  /** Who hears of streams that open and close. */
+  get observer(): LaneEvents | undefined {
+    return this.lane.events;
   }
 
   /**

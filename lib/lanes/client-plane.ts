@@ -12,11 +12,13 @@ import {
   decodeText,
   EV_ADMITTED,
   EV_DATA,
+  EV_DIAGNOSTIC,
   EV_FRAME,
   EV_FRAME_FAILED,
   EV_HELLO,
   EV_MARK,
   EV_RETIRED,
+  EV_STREAMS,
   EV_UNSTAGED,
   RESPONSE_ID_BYTES,
   readU32,
@@ -66,6 +68,10 @@ export interface MessageEvents {
   unstaged(id: number): void;
   /** The lane sent a mark back. */
   marked(lane: number): void;
+  /** A piece of the report on live streams that was asked for with this token: JSON. */
+  streams?(lane: number, token: number, report: string): void;
+  /** An event for whoever observes: JSON. */
+  diagnostic?(lane: number, event: string): void;
   laneDied(lane: number, error: VeloError): void;
   /** What came from the lane makes no sense: it must end. Its death follows. */
   laneBroken(lane: number, error: VeloError): void;
@@ -343,6 +349,12 @@ export class ClientPlane {
         return;
       case EV_MARK:
         this.messages.marked(lane);
+        return;
+      case EV_STREAMS:
+        this.messages.streams?.(lane, tag >>> 0, decodeText(bytes, offset, length));
+        return;
+      case EV_DIAGNOSTIC:
+        this.messages.diagnostic?.(lane, decodeText(bytes, offset, length));
         return;
       default:
         throw new VeloError('ERR_CONDUIT_BROKEN', `lane ${lane} sent a record of kind ${kind}`);

@@ -37,6 +37,9 @@ export const CMD_SHOW_EPOCH = 16;
  */
 export const CMD_CANCEL_SLOT = 17;
 
+/** tag: token; body: JSON of `ReportPlace`. A piece of the report on live streams, from there on. */
+export const CMD_STREAMS = 30;
+
 // ---- lane → client (record kinds of the ingress ring) ----------------------------------------------------------------
 /** tag: receiver tag; body: one stream frame. */
 export const EV_DATA = 1;
@@ -54,6 +57,11 @@ export const EV_UNSTAGED = 6;
 export const EV_HELLO = 7;
 /** tag: that of the `CMD_MARK` it answers; no body. */
 export const EV_MARK = 8;
+
+/** tag: token of the `CMD_STREAMS` it answers; body: JSON of `StreamReport`. */
+export const EV_STREAMS = 30;
+/** tag: any; body: JSON of `LaneEvent`. Nobody relies on it: what finds no room is left out. */
+export const EV_DIAGNOSTIC = 31;
 
 /** Added to a kind when the body stands in the parcel port instead of the ring. */
 export const PARCEL = 32;

@@ -8,6 +8,7 @@
 //   close() from idle, close({drain: false}) and destroy() from anywhere ──► closed
 
 import { connect, type Socket } from 'node:net';
+import { DebugLog } from '../debug-log.js';
 import { VeloError } from '../errors.js';
 import { MAX_FRAME_BODY, PREAMBLE_LEN } from '../wire/transport-frame.js';
 import { CoalescingWriter, StagingPool } from './coalescing-writer.js';
@@ -65,6 +66,9 @@ interface Dial {
   reporting: boolean;
   ending: boolean;
 }
+
+const connectLog = new DebugLog();
+const lossLog = new DebugLog();
 
 export class OutgoingConnection implements FrameSource {
   readonly dialed = true;
@@ -277,6 +281,7 @@ export class OutgoingConnection implements FrameSource {
     clearTimeout(dial.timer);
     dial.timer = undefined;
     dial.opened = true;
+    connectLog.line(() => `connected to ${this.remote}`);
     this.#metrics.connectionsOpened += 1;
     this.#metrics.dialed += 1;
     this.#metrics.changed();
@@ -334,6 +339,7 @@ export class OutgoingConnection implements FrameSource {
 
   #lose(dial: Dial, error: VeloError): void {
     if (this.#dial !== dial) return;
+    lossLog.line(() => error.message);
     this.#dial = undefined;
     clearTimeout(dial.timer);
     dial.intake.stop();

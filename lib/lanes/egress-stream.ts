@@ -1,6 +1,7 @@
 // A sender row as its lane sees it: between the row's words and the mux slot. It turns what the batcher says about the slot
 // into flags of the row, and the row's ending into the slot's terminal.
 
+import { performance } from 'node:perf_hooks';
 import type { ClosedReason, Retirement, SlotOwner } from '../mux/batcher-types.js';
 import type { EgressSlot } from '../mux/egress-slot.js';
 import type { Beat, BeatSource } from '../mux/heartbeats.js';
@@ -31,6 +32,9 @@ export class EgressStream implements SlotOwner, BeatSource {
   /** Pulled records after which the word is written unasked: half the inlet, so that a sender rarely sees it full. */
   readonly publishStep: number;
   slot!: EgressSlot;
+  /** When it was asked for, or its slot was opened. */
+  openedAt = performance.now();
+  private isOpen = false;
   beat: Beat | undefined;
 
   constructor(
@@ -43,12 +47,18 @@ export class EgressStream implements SlotOwner, BeatSource {
     this.publishStep = Math.max(1, (credit + 1) >>> 1);
   }
 
-  opened(_slot: EgressSlot, ok: boolean): void {
+  opened(slot: EgressSlot, ok: boolean): void {
+    if (ok) {
+      this.isOpen = true;
+      this.openedAt = performance.now();
+      this.link.observer?.egressOpened(this.batcher, slot);
+    }
     this.flag(ok ? SENDER_OPENED : SENDER_OPEN_FAILED);
   }
 
-  closed(_slot: EgressSlot, reason: ClosedReason): void {
+  closed(slot: EgressSlot, reason: ClosedReason): void {
     this.beat?.stop();
+    if (this.isOpen) this.link.observer?.egressClosed(this.batcher, slot, reason, this.openedAt);
     if (reason === 'terminal' || reason === 'abandoned') return;
     this.flag(SENDER_CLOSED);
   }

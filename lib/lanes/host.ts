@@ -40,6 +40,8 @@ export interface LaneOptions {
   /** Bytes of user messages that may wait for a busy client thread, per lane. */
   messageQueueBytes: number;
   rendezvous: RendezvousLimits;
+  /** Bytes that all lanes of the node keep in queues of their slots, half of them in each direction. */
+  nodeBufferBytes: number;
   /** How long the lane looks again after the last record before it parks; 0: it parks at once. */
   lookAgainMs: number;
 }

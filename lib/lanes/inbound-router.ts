@@ -12,7 +12,14 @@ import { SENDER_CANCELLED, SENDER_STOPPED } from '../plane/rows.js';
 import { batchLaneOf, RESPONSE_NONE, RESPONSE_TYPE_OFFSET, type RequestEnvelope } from '../wire/envelope.js';
 import { parseJson } from '../wire/json.js';
 import { JsonFields } from '../wire/json-fields.js';
-import { HANDLER_HELLO, HANDLER_STREAM_CANCEL, HANDLER_STREAM_STOP, HEADER_RENDEZVOUS } from '../wire/names.js';
+import { type MuxSlotName, parseMuxSlot } from '../wire/mux-slot.js';
+import {
+  HANDLER_HELLO,
+  HANDLER_STREAM_CANCEL,
+  HANDLER_STREAM_STOP,
+  HEADER_MUX_SLOT,
+  HEADER_RENDEZVOUS,
+} from '../wire/names.js';
 import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import type { ClientLink } from './client-link.js';
 import { parseRowIdentity } from './commands.js';
@@ -68,7 +75,10 @@ export class InboundRouter {
     this.hellos = new HelloSockets(lane.life);
     this.suspicion = new Suspicion(drops);
     this.hooks = {
-      onReadable: () => lane.guard(() => lane.beforeFrames()),
+      onReadable: () => {
+        lane.laneMetrics.batchWaits.arrived();
+        lane.guard(() => lane.beforeFrames());
+      },
       onChunkEnd: () => lane.guard(() => lane.endTurn()),
       // Not guarded: what a peer's bytes may still upset costs that peer its connection, never the lane.
       onFrame: (type, buffer, headerAt, headerLength, payloadAt, payloadLength, source) =>
@@ -151,7 +161,15 @@ export class InboundRouter {
     return false;
   }
 
-  private handleBatch(peer: PeerLink, lane: number, buffer: Uint8Array, start: number, end: number): void {
+  private handleBatch(
+    peer: PeerLink,
+    lane: number,
+    buffer: Uint8Array,
+    start: number,
+    end: number,
+    arrivedAt?: number,
+  ): void {
+    this.lane.laneMetrics.batchWaits.turn(lane, arrivedAt);
     if (isForLane(buffer, start, end, lane, this.lane.metrics)) peer.table(lane).handleBatch(buffer, start, end);
   }
 
@@ -167,8 +185,27 @@ export class InboundRouter {
       this.handleBatch(peer, lane, buffer, payloadOffset, payloadOffset + payloadLength);
       return;
     }
-    const deliver = (bytes: Uint8Array) => this.handleBatch(peer, lane, bytes, 0, bytes.length);
-    if (!this.rendezvous?.resolveBatch(envelope, peer, deliver)) this.drops.stagedBatch += 1;
+    const { arrivedAt } = this.lane.laneMetrics.batchWaits;
+    const deliver = (bytes: Uint8Array) => this.handleBatch(peer, lane, bytes, 0, bytes.length, arrivedAt);
+    const name = envelope.headers.get(HEADER_MUX_SLOT);
+    const stream = name === undefined ? undefined : parseMuxSlot(name);
+    const badName = name !== undefined && stream === undefined;
+    const refuse = (text: string) => this.refuseStaged(stream, badName, peer, lane, text);
+    if (this.rendezvous === undefined) refuse(NO_RESOLVER_TEXT);
+    else this.rendezvous.resolveBatch(envelope, peer, deliver, refuse);
+  }
+
+  /** A staged batch does not come: the stream that it names ends, instead of waiting for its record until the watchdog ends it. */
+  private refuseStaged(
+    stream: MuxSlotName | undefined,
+    badName: boolean,
+    peer: PeerLink,
+    lane: number,
+    text: string,
+  ): void {
+    this.drops.stagedBatch += 1;
+    if (badName) this.drops.badMessage += 1;
+    if (stream !== undefined) peer.table(lane).refuseStaged(stream, `a staged record was refused: ${text}`);
   }
 
   private onRequest(

@@ -2,6 +2,7 @@
 // identity), never answer bad bytes, and never let one connection's trouble reach another.
 
 import type { Socket } from 'node:net';
+import { DebugLog } from '../debug-log.js';
 import type { ConnectionMetrics } from './connection-metrics.js';
 import { FrameIntake, type FrameSource, type IntakeHooks } from './frame-intake.js';
 import type { TransportKey } from './lane-metrics.js';
@@ -19,6 +20,9 @@ export interface InboundConnectionOptions {
   /** Called once, when the socket is gone. */
   readonly onClosed?: (connection: InboundConnection) => void;
 }
+
+const connectLog = new DebugLog();
+const lossLog = new DebugLog();
 
 export class InboundConnection implements FrameSource {
   readonly dialed = false;
@@ -40,6 +44,7 @@ export class InboundConnection implements FrameSource {
     this.#intake = new FrameIntake(this, options.hooks, options.metrics);
     this.#onClosed = options.onClosed;
     options.metrics.connectionsOpened += 1;
+    connectLog.line(() => `${this.remote} connected`);
     options.metrics.changed();
     socket.on('data', (chunk) => {
       if (this.#intake.read(chunk) !== undefined) this.destroy();
@@ -79,6 +84,7 @@ export class InboundConnection implements FrameSource {
   destroy(): void {
     if (this.#closed) return;
     this.#closed = true;
+    lossLog.line(() => `the connection of ${this.remote} closed`);
     this.#intake.stop();
     this.#socket.destroy();
     this.#metrics.connectionsClosed += 1;

@@ -1,6 +1,8 @@
 // A claimed receiver row as its lane sees it: the slot's buffer of C+1 records. Records go straight into the client's ring;
 // what finds no room there stands here, in order, bounded by the credit that was granted. A full ring never stops the lane.
 
+import { performance } from 'node:perf_hooks';
+import type { ByteMeter } from '../mux/byte-meter.js';
 import { ByteQueue } from '../mux/byte-queue.js';
 import type { IngressSlot } from '../mux/ingress-slot.js';
 import type { IngressTable } from '../mux/ingress-table.js';
@@ -20,8 +22,9 @@ export class IngressStream implements Receiver {
   /** How often its sender beats at the least. */
   readonly heartbeatMs: number;
   slot: IngressSlot | undefined;
+  readonly openedAt = performance.now();
   private watch: SlotWatch | undefined;
-  private readonly waiting = new ByteQueue();
+  private readonly waiting: ByteQueue;
   private closing = false;
   private gone = false;
   /** The row's last record is in the ring. */
@@ -39,7 +42,9 @@ export class IngressStream implements Receiver {
     private readonly route: number,
     /** Counts the windows of the slot from now on. */
     private readonly watchSlot: (stream: IngressStream, slot: IngressSlot) => SlotWatch,
+    meter?: ByteMeter,
   ) {
+    this.waiting = new ByteQueue(meter);
     this.row = bind.row;
     this.tag = receiverTag(bind.row, bind.generation);
     this.limit = bind.credit;
@@ -55,10 +60,21 @@ export class IngressStream implements Receiver {
     return (this.link.rows.receivers.requests(this.row) & RECEIVER_STOP) !== 0;
   }
 
+  /** Records that found no room in the ring of their client. */
+  get standing(): number {
+    return this.waiting.length;
+  }
+
+  /** Windows in a row without a sign of the sender. */
+  get silentWindows(): number {
+    return this.watch?.misses ?? 0;
+  }
+
   opened(slot: IngressSlot): void {
     this.slot = slot;
     this.link.rows.receivers.setSlot(this.row, slot.id, this.route);
     this.watch = this.watchSlot(this, slot);
+    this.link.observer?.ingressOpened(this.table, slot);
   }
 
   deliver(source: Uint8Array, offset: number, length: number, _terminal: boolean): DeliverOutcome {
@@ -74,8 +90,14 @@ export class IngressStream implements Receiver {
     return this.link.rows.receivers.takeDrained(this.row);
   }
 
+  /** Its sender was silent for too long; the end follows. */
+  silent(): void {
+    if (this.slot !== undefined) this.link.observer?.silent(this.table, this.slot);
+  }
+
   slotClosed(): void {
     this.watch?.stop();
+    if (this.slot !== undefined) this.link.observer?.ingressClosed(this.table, this.slot, this.openedAt);
     this.closing = true;
     if (!this.flush()) this.link.backlog(this);
   }

@@ -6,8 +6,10 @@ import { RENDEZVOUS_OPERATIONS, RendezvousMetrics } from '../metrics/rendezvous-
 import {
   BATCH_BUCKETS_RECEIVED,
   BATCH_BUCKETS_SENT,
+  BATCH_WAIT_CELLS,
   CELL_COUNT,
   CellGroup,
+  DIAGNOSTICS_DROPPED,
   FRAME_TYPES,
   MESSAGES_ENDED,
   MESSAGES_UNDECODED,
@@ -22,6 +24,7 @@ import {
 import { type BatchSizes, MuxMetrics } from '../mux/mux-metrics.js';
 import type { NodeBlock } from '../plane/node-block.js';
 import { FRAME_MESSAGE } from '../wire/transport-frame.js';
+import { BatchWaits } from './batch-waits.js';
 import { type ConnectionMetrics, connectionMetrics } from './connection-metrics.js';
 
 export type { TransportKey };
@@ -32,7 +35,7 @@ export interface LaneDrops {
   unknownPeer: number;
   /** Batches of a (peer, lane) whose home is another worker. */
   wrongHome: number;
-  /** Staged batches that could not be pulled: too many wait, or this lane pulls none. */
+  /** Staged batches that did not come: too large, not to be had, not in time, or too many wait. */
   stagedBatch: number;
   /** Requests and answers that did not decode. */
   badMessage: number;
@@ -64,6 +67,9 @@ export class LaneMetrics {
     replyToNobody: 0,
     spoofSuspected: 0,
   };
+  readonly batchWaits = new BatchWaits();
+  /** Events that main was not told of, because it had not taken those before. */
+  diagnosticsDropped = 0;
   /** Messages handed on to client threads. */
   messagesToClients = 0;
   /** Messages that did not decode; part of `drops.badMessage`. */
@@ -81,6 +87,7 @@ export class LaneMetrics {
       this.batchGroup(BATCH_BUCKETS_SENT, this.mux.sent),
       this.batchGroup(BATCH_BUCKETS_RECEIVED, this.mux.received),
       this.rendezvousGroup(),
+      ...BATCH_WAIT_CELLS.map((first, lane) => this.batchWaitGroup(first, lane)),
     ];
   }
 
@@ -101,6 +108,8 @@ export class LaneMetrics {
     values[MESSAGES_ENDED] = messagesAccepted(tcp) + messagesAccepted(uds) - this.messagesToClients;
     values[MESSAGES_UNDECODED] = this.messagesUndecoded;
     this.cells.publish(MESSAGES_ENDED, MESSAGES_UNDECODED + 1);
+    values[DIAGNOSTICS_DROPPED] = this.diagnosticsDropped;
+    this.cells.publish(DIAGNOSTICS_DROPPED, DIAGNOSTICS_DROPPED + 1);
     this.rendezvousSeen = this.rendezvous.total;
     for (const group of this.groups) group.publish();
   }
@@ -109,6 +118,12 @@ export class LaneMetrics {
   stop(): void {
     this.publishing = true;
     this.stopped = true;
+  }
+
+  /** An event for subscribers was left out. */
+  diagnosticLeftOut(): void {
+    this.diagnosticsDropped += 1;
+    this.publishSoon();
   }
 
   private publishSoon(): void {
@@ -166,6 +181,17 @@ export class LaneMetrics {
       first + sizes.buckets.length,
       () => sizes.count,
       (values) => writeArray(values, first, sizes.buckets),
+    );
+  }
+
+  private batchWaitGroup(first: number, lane: number): CellGroup {
+    const waits = this.batchWaits.byLane[lane]!;
+    return new CellGroup(
+      this.cells,
+      first,
+      first + waits.buckets.length + 1,
+      () => waits.count,
+      (values) => writeHistogram(values, first, waits),
     );
   }
 

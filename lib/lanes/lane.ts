@@ -40,15 +40,18 @@ import { InboundRouter, type RouterLane } from './inbound-router.js';
 import { IngressStream } from './ingress-stream.js';
 import type { LaneBoot, ListeningLane } from './lane-boot.js';
 import { LaneEnd } from './lane-end.js';
+import { LaneEvents } from './lane-events.js';
 import { LaneMetrics, type TransportKey } from './lane-metrics.js';
 import { LaneTimer } from './lane-timer.js';
 import { Listener } from './listener.js';
 import { Liveness } from './liveness.js';
 import { MessageFrame } from './message-frame.js';
+import { NodePressure } from './node-pressure.js';
 import { type PeerLane, PeerLink } from './peer-link.js';
 import { LaneRendezvous } from './rendezvous.js';
 import { Sleeper } from './sleeper.js';
 import type { SocketFile } from './socket-file.js';
+import { type ReportPlace, reportStreams, type StreamReport } from './stream-report.js';
 import type { StreamEnds, StreamsEnd } from './streams-end.js';
 
 const ROW_MASK = 0xffff;
@@ -66,6 +69,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   readonly pool: FramePool;
   readonly links: ClientLink[] = [];
   readonly laneMetrics: LaneMetrics;
+  readonly pressure: NodePressure;
+  readonly events: LaneEvents;
   /** Payloads are staged where messages ride, on lane 0. */
   readonly rendezvous: LaneRendezvous | undefined;
 
@@ -111,6 +116,9 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.node = new NodeBlock(memory.node);
     this.laneMetrics = new LaneMetrics(this.node, options.lane);
     this.metrics = this.laneMetrics.mux;
+    this.pressure = new NodePressure(this.node, options.lane, options.nodeBufferBytes);
+    const leftOut = () => this.laneMetrics.diagnosticLeftOut();
+    this.events = new LaneEvents(this.node, options.lane, () => this.links[0], leftOut);
     this.liveness = new Liveness(this, this.metrics);
     this.pool = new FramePool(() => this.touch());
     this.care = new BatcherCare(this, probeEndpoint);
@@ -245,6 +253,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     // Numbers first: whoever reads a record finds it counted.
     this.laneMetrics.publish();
     for (const link of this.links) link.publish();
+    this.pressure.look();
     this.arm();
     this.ending?.look();
   }
@@ -287,7 +296,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.nextSweep = now + this.config.creditSweepIntervalMs;
     this.visits.prune(now);
     this.care.evictIdle();
-    if (this.metrics.liveSlots === 0) return;
+    if (this.metrics.liveSlots === 0 && this.metrics.waitingRefusals === 0) return;
     for (const peer of this.peers) {
       if (peer === undefined) continue;
       for (const table of peer.tables) table?.sweep();
@@ -320,7 +329,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const known = this.peers[number];
     if (known !== undefined) known.update(route);
     else {
-      const peer = new PeerLink(this, number, route);
+      const budget = this.node.heldBytes(number, this.lane, this.config.peerByteBudget);
+      const peer = new PeerLink(this, number, route, budget);
       this.peers[number] = peer;
       this.router.addPeer(peer);
     }
@@ -412,6 +422,10 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     if (stream.slot !== undefined) stream.table.requestStop(stream.slot);
   }
 
+  reportStreams(from: ReportPlace): StreamReport {
+    return reportStreams(this.links, from, this.now());
+  }
+
   // ---- what the machines ask
 
   claim(
@@ -430,9 +444,16 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     if (!link?.rows.receivers.claim(row, this.lane, anchorHi, anchorLo, sessionHi, sessionLo, claimed))
       return undefined;
     const route = routeNumber(peer.number, table.lane);
-    const stream = new IngressStream(link, table, claimed, sessionHi, sessionLo, route, this.liveness.watch);
+    const { watch } = this.liveness;
+    const { ingress } = this.pressure;
+    const stream = new IngressStream(link, table, claimed, sessionHi, sessionLo, route, watch, ingress);
     link.receivers[row] = stream;
     return stream;
+  }
+
+  isBound(sessionHi: number, sessionLo: number): boolean {
+    const link = this.links[(sessionLo >>> THREAD_SHIFT) & THREAD_MASK];
+    return link?.rows.receivers.isBound(sessionLo & ROW_MASK, sessionHi, sessionLo) ?? false;
   }
 
   connect(to: Endpoint): OutgoingConnection {

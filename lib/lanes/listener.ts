@@ -5,6 +5,7 @@
 // each time: an event loop that is told of the same failure again and again would do nothing else.
 
 import { createServer, type Server, type Socket } from 'node:net';
+import { DebugLog } from '../debug-log.js';
 import { VeloError } from '../errors.js';
 import { KEEPALIVE_IDLE_MS } from './connection.js';
 import type { ConnectionMetrics } from './connection-metrics.js';
@@ -27,6 +28,8 @@ export interface ListenerOptions {
   /** How a server is made; for tests that need one which fails. */
   readonly createServer?: typeof createServer;
 }
+
+const refusalLog = new DebugLog();
 
 export class Listener {
   readonly #options: ListenerOptions;
@@ -184,7 +187,10 @@ export class Listener {
     const { metrics, hooks } = this.#options;
     this.#retryMs = ACCEPT_RETRY_MS_MIN;
     if (this.#closed || this.#connections.size >= this.#maxConnections) {
-      if (!this.#closed) metrics.inboundRefused += 1;
+      if (!this.#closed) {
+        metrics.inboundRefused += 1;
+        refusalLog.line(() => `refused a connection: ${this.#maxConnections} stand (maxInboundConnections)`);
+      }
       socket.on('error', () => {});
       socket.destroy();
       return;

@@ -6,7 +6,7 @@ import type { IngressSlot } from '../mux/ingress-slot.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { type SlotWatch, Watchdog } from '../mux/watchdog.js';
 import type { EgressStream } from './egress-stream.js';
-import type { IngressStream } from './ingress-stream.js';
+import { IngressStream } from './ingress-stream.js';
 
 /** What is needed of the lane. */
 export interface LivingLane {
@@ -25,7 +25,9 @@ export class Liveness {
     private readonly lane: LivingLane,
     metrics: MuxMetrics,
   ) {
-    this.watchdog = new Watchdog(metrics);
+    this.watchdog = new Watchdog(metrics, ({ receiver }) => {
+      if (receiver instanceof IngressStream) receiver.silent();
+    });
   }
 
   deadline(): number {

@@ -3,9 +3,8 @@
 
 import { wireGeneration, workerOrigin } from '../messenger/response-origin.js';
 import { ADMITTED, type BatcherPort, PENDING, type Runnable, type SubmitOutcome } from '../mux/batcher-types.js';
-import { ByteBudget } from '../mux/byte-budget.js';
 import { IngressTable } from '../mux/ingress-table.js';
-import type { IngressPort, Receiver } from '../mux/ingress-types.js';
+import type { ByteReservation, IngressPort, Receiver } from '../mux/ingress-types.js';
 import { BATCH_HEADROOM, type MuxConfig } from '../mux/mux-config.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { PeerBatcher } from '../mux/peer-batcher.js';
@@ -19,6 +18,8 @@ import type { PeerRoute } from './commands.js';
 import { ADMITTED as FRAME_ADMITTED, type OutgoingConnection } from './connection.js';
 import type { Endpoint } from './endpoint.js';
 import { type FramePool, POOLED_BUFFER_BYTES } from './frame-pool.js';
+import type { LaneEvents } from './lane-events.js';
+import type { NodePressure } from './node-pressure.js';
 import type { OutFrame } from './out-frame.js';
 import { lanePath } from './socket-file.js';
 
@@ -39,6 +40,7 @@ export interface PeerLane {
   readonly config: MuxConfig;
   readonly metrics: MuxMetrics;
   readonly pool: FramePool;
+  readonly pressure: NodePressure;
   now(): number;
   nextEpoch(): number;
   schedule(runnable: Runnable): void;
@@ -51,7 +53,10 @@ export interface PeerLane {
     sessionHi: number,
     sessionLo: number,
   ): Receiver | undefined;
+  isBound(sessionHi: number, sessionLo: number): boolean;
   batcherMade(batcher: PeerBatcher, peer: PeerLink): void;
+  /** Who hears of epochs that end, and of refusals. */
+  readonly events: LaneEvents;
 }
 
 export class PeerLink {
@@ -60,7 +65,6 @@ export class PeerLink {
   /** Batchers that there were, by mux lane. */
   private readonly made: number[] = [];
   private readonly connections: (OutgoingConnection | undefined)[] = [];
-  private readonly peerBudget: ByteBudget;
   /** Its address has changed since the first. */
   private moved = false;
 
@@ -69,9 +73,9 @@ export class PeerLink {
     /** Its number between clients and lanes. */
     readonly number: number,
     private route: PeerRoute,
-  ) {
-    this.peerBudget = new ByteBudget(lane.config.peerByteBudget);
-  }
+    /** What all lanes of this node may hold for the peer. */
+    private readonly peerBudget: ByteReservation,
+  ) {}
 
   get label(): string {
     return this.route.label;
@@ -132,11 +136,12 @@ export class PeerLink {
     let batcher = this.batchers[k];
     if (batcher === undefined) {
       const port = new LaneBatcherPort(this, this.lane, k);
-      const { config, metrics } = this.lane;
+      const { config, metrics, pressure } = this.lane;
+      const meter = pressure.egress;
       const made = this.made[k] ?? 0;
       this.made[k] = made + 1;
       const firstGeneration = this.lane.life * GENERATIONS_PER_LIFE + made * GENERATIONS_PER_BATCHER;
-      batcher = new PeerBatcher({ peerLabel: this.label, lane: k, config, port, metrics, firstGeneration });
+      batcher = new PeerBatcher({ peerLabel: this.label, lane: k, config, port, metrics, meter, firstGeneration });
       port.batcher = batcher;
       this.batchers[k] = batcher;
       this.lane.batcherMade(batcher, this);
@@ -152,10 +157,14 @@ export class PeerLink {
         now: () => lane.now(),
         claim: (anchorHi, anchorLo, sessionHi, sessionLo) =>
           lane.claim(this, this.tables[k]!, anchorHi, anchorLo, sessionHi, sessionLo),
+        isBound: (sessionHi, sessionLo) => lane.isBound(sessionHi, sessionLo),
         control: (create) => (create ? this.batcher(k) : this.batchers[k])?.control,
+        refused: (slot, reason) => lane.events.refused(this.tables[k]!, slot, reason),
+        epochEnded: (slots) => lane.events.epochEnded('in', this.tables[k]!, 'the peer began another', slots),
       };
-      const { config, metrics } = lane;
-      table = new IngressTable({ peerLabel: this.label, lane: k, config, port, metrics, peerBudget });
+      const { config, metrics, pressure } = lane;
+      const meter = pressure.ingress;
+      table = new IngressTable({ peerLabel: this.label, lane: k, config, port, metrics, peerBudget, meter });
       this.tables[k] = table;
     }
     return table;
@@ -239,6 +248,10 @@ class LaneBatcherPort implements BatcherPort {
 
   schedule(runnable: Runnable): void {
     this.lane.schedule(runnable);
+  }
+
+  epochEnded(reason: string, slots: number): void {
+    this.lane.events.epochEnded('out', this.batcher, reason, slots);
   }
 }
 

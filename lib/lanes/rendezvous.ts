@@ -14,7 +14,7 @@ import type { RendezvousLimits } from './host.js';
 import { LaneCalls } from './lane-calls.js';
 import type { LaneMetrics } from './lane-metrics.js';
 import type { PeerLink } from './peer-link.js';
-import { type BatchDelivery, StagedBatches } from './staged-batches.js';
+import { type BatchDelivery, type BatchRefusal, StagedBatches } from './staged-batches.js';
 import { type RendezvousRouter, StagedIntake } from './staged-intake.js';
 
 /** What the rendezvous needs from its lane. */
@@ -84,9 +84,9 @@ export class LaneRendezvous {
     this.intake.accept(envelope, buffer, at, length, link);
   }
 
-  /** The same for a batch, which goes to the mux. False: too many wait. */
-  resolveBatch(envelope: RequestEnvelope, peer: PeerLink, deliver: BatchDelivery): boolean {
-    return this.batches.accept(envelope, peer, deliver);
+  /** The same for a batch, which goes to the mux. */
+  resolveBatch(envelope: RequestEnvelope, peer: PeerLink, deliver: BatchDelivery, refuse: BatchRefusal): void {
+    this.batches.accept(envelope, peer, deliver, refuse);
   }
 
   /** A client's request was answered or refused. */

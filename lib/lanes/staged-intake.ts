@@ -128,7 +128,7 @@ export class StagedIntake {
   }
 
   /** Pulls the payload that an envelope names, behind a copy of `head`. Rejects with what keeps it from coming. */
-  async take(envelope: RequestEnvelope, head: Uint8Array): Promise<Fetched> {
+  async take(envelope: Pick<RequestEnvelope, 'headers'>, head: Uint8Array): Promise<Fetched> {
     return await this.fetch(this.place(envelope), head);
   }
 
@@ -142,7 +142,7 @@ export class StagedIntake {
   }
 
   /** Throws when the handle is none, nobody knows its owner, or too many wait already. */
-  private place({ headers }: RequestEnvelope): Fetch {
+  private place({ headers }: Pick<RequestEnvelope, 'headers'>): Fetch {
     const handle = parseHandle(headers!.get(HEADER_RENDEZVOUS)!);
     const owner = this.router.peerOf(u64High(handle.worker), u64Low(handle.worker));
     if (owner === undefined)

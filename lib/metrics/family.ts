@@ -36,22 +36,24 @@ export function cellFamily(name: string, type: 'counter' | 'gauge', cell: number
   return { name, type, help, labels: [], read: (source, emit) => emit.value({}, source.cell(cell)) };
 }
 
-/** A counter family with one label, a cell to each of its values. */
+/** A counter family with one label, a cell to each of its values; one without a cell is 0. */
 export function labelledFamily(
   name: string,
   label: string,
-  cells: Readonly<Record<string, CellName>>,
+  cells: Readonly<Record<string, CellName | undefined>>,
   indexOf: (cell: CellName) => number,
   help: string,
 ): FamilySpec {
-  const entries = Object.entries(cells).map(([value, cell]) => [value, indexOf(cell)] as const);
+  const entries = Object.entries(cells).map(
+    ([value, cell]) => [value, cell === undefined ? undefined : indexOf(cell)] as const,
+  );
   return {
     name,
     type: 'counter',
     help,
     labels: [label],
     read: (source, emit) => {
-      for (const [value, cell] of entries) emit.value({ [label]: value }, source.cell(cell));
+      for (const [value, cell] of entries) emit.value({ [label]: value }, cell === undefined ? 0 : source.cell(cell));
     },
   };
 }

@@ -1,9 +1,10 @@
 // The series of messages: handlers, ordered lanes, dispatch, calls. Names and label values are those of the reference.
 
+import { BATCH_HANDLERS } from '../wire/names.js';
 import type { Emit, FamilySpec } from './family.js';
 import { HANDLER_SECONDS } from './histogram.js';
 import { type HandlerRuns, type HandlerSeries, RESPONSE_TYPES } from './messenger-metrics.js';
-import { MESSAGES_ENDED, MESSAGES_UNDECODED } from './series-cells.js';
+import { BATCH_WAIT_CELLS, MESSAGES_ENDED, MESSAGES_UNDECODED, readHistogram } from './series-cells.js';
 import type { MetricsSource } from './source.js';
 
 /** By response type of the request. */
@@ -85,6 +86,15 @@ function pairs(emit: Emit, first: string, second: string, counts: Readonly<Recor
   }
 }
 
+/** Batches that waited for their turn, by the handler of their lane; a lane that had none is no series. */
+function batchWaits(source: MetricsSource, emit: Emit): void {
+  for (const [lane, first] of BATCH_WAIT_CELLS.entries()) {
+    const { buckets, sum } = readHistogram((cell) => source.cell(cell), first, HANDLER_SECONDS);
+    if (buckets.some((count) => count > 0))
+      emit.histogram({ handler: BATCH_HANDLERS[lane]! }, HANDLER_SECONDS, buckets, sum);
+  }
+}
+
 export const MESSENGER_FAMILIES: readonly FamilySpec[] = [
   runFamily('velo_messenger_handler_requests_total', 'counter', 'Runs of handlers.', (emit, labels, runs) =>
     emit.value(labels, runs.seconds.count),
@@ -123,12 +133,17 @@ export const MESSENGER_FAMILIES: readonly FamilySpec[] = [
     'Requests on ordered lanes, the running ones included.',
     (emit, handler, series) => emit.value({ handler }, series.laneDepth),
   ),
-  laneFamily(
-    'velo_messenger_ordered_lane_wait_seconds',
-    'histogram',
-    'Time from the arrival of a request on its ordered lane to its turn.',
-    (emit, handler, { laneWait }) => emit.histogram({ handler }, HANDLER_SECONDS, laneWait!.buckets, laneWait!.sum),
-  ),
+  {
+    name: 'velo_messenger_ordered_lane_wait_seconds',
+    type: 'histogram',
+    help: 'Time from the arrival of a request on its ordered lane to its turn. Batches of streams: one sample each, by their lane.',
+    labels: ['handler'],
+    read: (source, emit) => {
+      for (const [handler, { laneWait }] of source.messenger.handlers)
+        if (laneWait !== undefined) emit.histogram({ handler }, HANDLER_SECONDS, laneWait.buckets, laneWait.sum);
+      batchWaits(source, emit);
+    },
+  },
   laneFamily(
     'velo_messenger_ordered_lanes_created_total',
     'counter',

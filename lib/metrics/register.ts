@@ -34,9 +34,10 @@ export interface MetricsOptions {
 
 /**
  * Adds the series of a node to a registry: `velo_transport_*`, `velo_messenger_*`, `velo_rendezvous_*`, `velo_streaming_*`, with the names, labels and
- * label values of velo, and three of its own, `velomux_lane_dropped_total`, `velomux_lane_restarts_total` and `velomux_spoof_suspected_total`. Times are in seconds. Counters count from the node's creation, also when
- * it is registered later, and stay readable when it is closed; `registry.resetMetrics()` does not touch them. What lanes count of
- * frames, connections and batch sizes is at most some 20 ms old.
+ * label values of velo, and those of its own, `velomux_*`. What each of them means: `docs/observability.md`. Times are in seconds.
+ * Counters count from the node's creation, also when it is registered later, and stay readable when it is closed;
+ * `registry.resetMetrics()` does not touch them. What lanes count of frames, connections, batch sizes and their waits is at most some
+ * 20 ms old.
  *
  * Per-handler series exist for handlers that were called, the system's (`_...`) excepted, for at most 1,024 names.
  *

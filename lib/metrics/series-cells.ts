@@ -3,8 +3,9 @@
 // labels belong to the registry.
 
 import type { NodeBlock } from '../plane/node-block.js';
+import { MAX_LANES } from '../wire/names.js';
 import { CELL_NAMES, type CellName, type CellPublisher } from './cells.js';
-import { BATCH_RECORDS, EGRESS_SECONDS, type Histogram, RENDEZVOUS_SECONDS } from './histogram.js';
+import { BATCH_RECORDS, EGRESS_SECONDS, HANDLER_SECONDS, type Histogram, RENDEZVOUS_SECONDS } from './histogram.js';
 import { RENDEZVOUS_OPERATIONS, type RendezvousOperation } from './rendezvous-metrics.js';
 
 /** Transports that a lane may have sockets of. */
@@ -86,6 +87,12 @@ export const RENDEZVOUS_CELLS = Object.fromEntries(
   }),
 ) as Readonly<Record<RendezvousOperation, { readonly success: number; readonly error: number }>>;
 export const RENDEZVOUS_CELLS_END = next;
+/** Waits of batches, a histogram for each mux lane. */
+export const BATCH_WAIT_CELLS: readonly number[] = Array.from({ length: MAX_LANES }, () =>
+  cells(histogramCells(HANDLER_SECONDS)),
+);
+/** Events for subscribers of `node:diagnostics_channel` that a lane left out, because main had not taken those before. */
+export const DIAGNOSTICS_DROPPED = cells(1);
 /** Cells of a lane. */
 export const CELL_COUNT = next;
 
@@ -103,8 +110,9 @@ const GAUGE_CELLS: readonly number[] = [
   ...TRANSPORTS.map((transport) => TRANSPORT_CELLS[transport].dialed),
 ];
 
-/** A lane has died: it holds nothing any more, while what it counted stays counted. */
+/** A lane has died: it holds nothing any more, neither by its cells nor of any peer's budget, while what it counted stays counted. */
 export function buryCells(node: NodeBlock, lane: number): void {
+  node.buryBytes(lane);
   for (const cell of GAUGE_CELLS) node.setCell(lane, cell, 0);
 }
 

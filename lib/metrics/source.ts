@@ -4,6 +4,7 @@
 import type { MessengerMetrics } from './messenger-metrics.js';
 import type { RendezvousMetrics } from './rendezvous-metrics.js';
 import type { TransportKey } from './series-cells.js';
+import type { StreamingMetrics } from './streaming-metrics.js';
 
 /** Key of the property under which a node keeps its source. A registered symbol: two copies of this package understand each other. */
 export const METRICS_SOURCE: unique symbol = Symbol.for('velomux.metricsSource');
@@ -19,6 +20,7 @@ export interface MetricsSource {
   /** Transports that the node uses. */
   readonly transports: readonly TransportKey[];
   readonly messenger: MessengerMetrics;
+  readonly streaming: StreamingMetrics;
   /** What the main thread asked; the lane's part is in cells. */
   readonly rendezvous: RendezvousMetrics;
   /** Peers that are reached by a transport. */
@@ -33,4 +35,6 @@ export interface MetricsSource {
   bindsNeverOpened(): number;
   /** Lanes that took the place of dead ones. */
   laneRestarts(): number;
+  /** Binds that nobody claimed within the accept window. */
+  bindsReaped(): number;
 }

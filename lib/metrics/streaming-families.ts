@@ -2,8 +2,9 @@
 
 import { CELL_NAMES, type CellName } from './cells.js';
 import { cellFamily, type FamilySpec, labelledFamily } from './family.js';
-import { BATCH_RECORDS } from './histogram.js';
-import { BATCH_BUCKETS_RECEIVED, BATCH_BUCKETS_SENT } from './series-cells.js';
+import { BATCH_RECORDS, HANDLER_SECONDS } from './histogram.js';
+import { BATCH_BUCKETS_RECEIVED, BATCH_BUCKETS_SENT, DIAGNOSTICS_DROPPED } from './series-cells.js';
+import { ATTACH_SECONDS } from './streaming-metrics.js';
 
 const index = (name: CellName): number => CELL_NAMES.indexOf(name);
 
@@ -15,7 +16,12 @@ function gauge(name: string, cell: CellName, help: string): FamilySpec {
   return cellFamily(name, 'gauge', index(cell), help);
 }
 
-function labelled(name: string, label: string, cells: Readonly<Record<string, CellName>>, help: string): FamilySpec {
+function labelled(
+  name: string,
+  label: string,
+  cells: Readonly<Record<string, CellName | undefined>>,
+  help: string,
+): FamilySpec {
   return labelledFamily(name, label, cells, index, help);
 }
 
@@ -24,7 +30,50 @@ const BATCH_SIZES = [
   ['received', BATCH_BUCKETS_RECEIVED, index('recordsInBatchesReceived')],
 ] as const;
 
+/** A counter of the per-stream path, which this engine does not speak. It is there all the same: ratios and alerts of a fleet name it. */
+function perStream(name: string, help: string): FamilySpec {
+  return { name, type: 'counter', help, labels: [], read: (_source, emit) => emit.value({}, 0) };
+}
+
+/** `keys` are the values of the labels, joined by blanks. */
+function labelsOf(names: readonly string[], key: string): Record<string, string> {
+  const values = key.split(' ');
+  return Object.fromEntries(names.map((name, i) => [name, values[i]!]));
+}
+
+const OPERATION_LABELS = ['operation', 'outcome', 'transport_scheme'] as const;
+const ATTACH_LABELS = ['outcome', 'transport_scheme'] as const;
+
 export const STREAMING_FAMILIES: readonly FamilySpec[] = [
+  {
+    name: 'velo_streaming_anchor_operations_total',
+    type: 'counter',
+    help: 'Operations on anchors of this node.',
+    labels: OPERATION_LABELS,
+    read: (source, emit) => {
+      for (const [key, { count }] of source.streaming.operations) emit.value(labelsOf(OPERATION_LABELS, key), count);
+    },
+  },
+  {
+    name: 'velo_streaming_anchor_operation_duration_seconds',
+    type: 'histogram',
+    help: 'Time of an operation on an anchor of this node.',
+    labels: OPERATION_LABELS,
+    read: (source, emit) => {
+      for (const [key, { buckets, sum }] of source.streaming.operations)
+        emit.histogram(labelsOf(OPERATION_LABELS, key), HANDLER_SECONDS, buckets, sum);
+    },
+  },
+  {
+    name: 'velo_streaming_anchor_attach_rtt_seconds',
+    type: 'histogram',
+    help: 'Time from the request of an attach to an anchor of another node to its answer.',
+    labels: ATTACH_LABELS,
+    read: (source, emit) => {
+      for (const [key, { buckets, sum }] of source.streaming.attachRoundTrips)
+        emit.histogram(labelsOf(ATTACH_LABELS, key), ATTACH_SECONDS, buckets, sum);
+    },
+  },
   {
     name: 'velo_streaming_active_anchors',
     type: 'gauge',
@@ -33,12 +82,53 @@ export const STREAMING_FAMILIES: readonly FamilySpec[] = [
     read: (source, emit) => emit.value({}, source.activeAnchors()),
   },
   {
+    name: 'velo_streaming_backpressure_total',
+    type: 'counter',
+    help: 'Sends that found no room and waited, by where their records go.',
+    labels: ['transport_scheme'],
+    read: (source, emit) => {
+      for (const [scheme, { count }] of Object.entries(source.streaming.sendsThatWaited))
+        emit.value({ transport_scheme: scheme }, count);
+    },
+  },
+  perStream('velo_streaming_reader_pump_backpressure_total', 'Waits of a reader pump. Streams of the mux have none.'),
+  perStream(
+    'velo_streaming_server_pump_backpressure_total',
+    'Waits of a receiving socket pump. Streams of the mux have none.',
+  ),
+  {
+    name: 'velo_streaming_producer_send_backpressure_total',
+    type: 'counter',
+    help: 'Sends that found no room and waited.',
+    labels: [],
+    read: (source, emit) => {
+      let sum = 0;
+      for (const { count } of Object.values(source.streaming.sendsThatWaited)) sum += count;
+      emit.value({}, sum);
+    },
+  },
+  {
     name: 'velo_streaming_heartbeat_watchdog_firings_total',
     type: 'counter',
     help: 'Streams that ended because their sender was silent.',
     labels: [],
     read: (source, emit) => emit.value({}, source.cell(index('watchdogFirings')) + source.bindsNeverOpened()),
   },
+  {
+    name: 'velo_streaming_unclaimed_bind_reaped_total',
+    type: 'counter',
+    help: 'Streams that ended because nobody opened them within the accept window.',
+    labels: [],
+    read: (source, emit) => emit.value({}, source.bindsReaped()),
+  },
+  perStream(
+    'velo_streaming_egress_flushes_total',
+    'Writes of streams with a connection of their own. Streams of the mux have none.',
+  ),
+  perStream(
+    'velo_streaming_frames_written_total',
+    'Frames of streams with a connection of their own. Streams of the mux have none.',
+  ),
   counter(
     'velo_streaming_slot_credit_exhausted_total',
     'creditExhausted',
@@ -68,6 +158,8 @@ export const STREAMING_FAMILIES: readonly FamilySpec[] = [
       unknown_slot: 'droppedUnknownSlot',
       closed_slot: 'droppedClosedSlot',
       slot_collision: 'droppedSlotCollision',
+      // What is withheld pauses its sender here, and never overflows.
+      withheld_overflow: undefined,
       stale_singleton: 'droppedStaleSingleton',
       duplicate: 'droppedDuplicate',
       lane_mismatch: 'droppedLaneMismatch',
@@ -100,6 +192,8 @@ export const STREAMING_FAMILIES: readonly FamilySpec[] = [
       open_slot: 'recordsSentOpenSlot',
       close_slot: 'recordsSentCloseSlot',
       credit_update: 'recordsSentCreditUpdate',
+      // Heartbeats go as data records, which every peer reads.
+      slot_heartbeat: undefined,
       lifecycle: 'recordsSentLifecycle',
     },
     'Records written, by type.',
@@ -160,6 +254,12 @@ export const STREAMING_FAMILIES: readonly FamilySpec[] = [
       reply_to_nobody: 'droppedReplyToNobody',
     },
     'Inbound messages and batches that a lane dropped or refused. Not in the reference.',
+  ),
+  cellFamily(
+    'velomux_diagnostics_dropped_total',
+    'counter',
+    DIAGNOSTICS_DROPPED,
+    'Events for subscribers of node:diagnostics_channel that were left out, because the main thread was busy. Not in the reference.',
   ),
   counter(
     'velomux_spoof_suspected_total',

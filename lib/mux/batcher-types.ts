@@ -39,6 +39,8 @@ export interface BatcherPort {
    * inside submit.
    */
   submit(buffer: Uint8Array, start: number, end: number): SubmitOutcome;
+  /** The epoch is over, and with it `slots` of ours. For observers. */
+  epochEnded?(reason: string, slots: number): void;
   /** "Call my `run` at the end of this turn." Idempotent. */
   schedule(batcher: Runnable): void;
 }

@@ -7,6 +7,7 @@
 
 import { VeloError } from '../errors.js';
 import { copyBytes } from '../wire/bytes.js';
+import type { ByteMeter } from './byte-meter.js';
 
 const HEADER_BYTES = 4;
 const SKIP_MARK = 0xffff_ffff;
@@ -36,6 +37,9 @@ export class ByteQueue {
   /** Byte position where the next record goes. */
   private tail = 0;
 
+  /** `meter` counts the bytes of the records. */
+  constructor(private readonly meter?: ByteMeter) {}
+
   /** Bytes of memory held now. */
   get capacity(): number {
     return this.buffer.length;
@@ -52,6 +56,7 @@ export class ByteQueue {
     copyBytes(this.buffer, at + HEADER_BYTES, src, off, len);
     this.tail = at + need;
     this.byteLength += len;
+    if (this.meter !== undefined) this.meter.bytes += len;
     if (this.length === 0) {
       this.head = at;
       this.frontOffset = at + HEADER_BYTES;
@@ -64,6 +69,7 @@ export class ByteQueue {
   pop(): void {
     if (this.length === 0) throw new VeloError('ERR_INTERNAL', 'pop from an empty byte queue');
     this.byteLength -= this.frontLength;
+    if (this.meter !== undefined) this.meter.bytes -= this.frontLength;
     this.length -= 1;
     if (this.length === 0) {
       this.rewind();
@@ -78,6 +84,7 @@ export class ByteQueue {
 
   /** Drops everything and gives the memory back. */
   clear(): void {
+    if (this.meter !== undefined) this.meter.bytes -= this.byteLength;
     this.length = 0;
     this.byteLength = 0;
     this.release();

@@ -3,6 +3,7 @@
 // consumer's counter has the number.
 
 import type { ControlSink } from './batcher-types.js';
+import type { ByteMeter } from './byte-meter.js';
 import type { IngressSlot } from './ingress-slot.js';
 import type { IngressPort } from './ingress-types.js';
 
@@ -31,7 +32,10 @@ export class CreditReturn {
   private readonly drained = new SlotSet();
   private sink: ControlSink | undefined;
 
-  constructor(port: IngressPort) {
+  constructor(
+    port: IngressPort,
+    private readonly meter: ByteMeter,
+  ) {
     this.port = port;
   }
 
@@ -93,9 +97,17 @@ export class CreditReturn {
     this.visitedSlots += 1;
     const taken = slot.receiver.takeDrained();
     if (taken > 0) slot.release(taken);
-    const grant = slot.takeGrant(slot.byteBudget);
+    const grant = slot.takeGrant(this.meter.over ? levelUnderPressure(slot) : slot.byteBudget);
     if (grant === 0) return;
     if (this.sink === undefined) this.sink = this.port.control(true);
     this.sink?.replyCredit(slot.id, grant);
   }
+}
+
+/**
+ * The watermark while the node keeps too much: a slot whose reader has taken everything adds nothing to that and goes on, any other gets
+ * no credit until it is read empty. So one slow reader, or a gap that does not close, stalls nobody else.
+ */
+function levelUnderPressure(slot: IngressSlot): number {
+  return slot.heldRecords > 0 ? 0 : Math.min(1, slot.byteBudget);
 }

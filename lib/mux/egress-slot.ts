@@ -4,6 +4,7 @@
 import { VeloError } from '../errors.js';
 import { MAX_SLOT_GENERATION, nextGeneration, slotId } from '../wire/slot-id.js';
 import type { SlotOwner } from './batcher-types.js';
+import type { ByteMeter } from './byte-meter.js';
 import { ByteQueue } from './byte-queue.js';
 import { EgressLedger, slotBufferDepth } from './credit.js';
 
@@ -72,9 +73,9 @@ export class EgressSlot extends EgressLedger {
   /** Records that may stand in the inlet; the sender's own accounting keeps to it. */
   readonly inletLimit: number;
   /** Accepted, not pulled: the batcher is parked or the slot paused. */
-  readonly inlet = new ByteQueue();
+  readonly inlet: ByteQueue;
   /** Pulled, waiting for credit or a fence. */
-  readonly withheld = new ByteQueue();
+  readonly withheld: ByteQueue;
   /** Last record, after everything accepted. */
   terminal: Uint8Array | undefined;
 
@@ -103,6 +104,8 @@ export class EgressSlot extends EgressLedger {
     this.sessionLo = terms.sessionLo;
     this.byteBudget = terms.byteBudget;
     this.inletLimit = slotBufferDepth(terms.credit);
+    this.inlet = new ByteQueue(terms.meter);
+    this.withheld = new ByteQueue(terms.meter);
   }
 
   /**
@@ -127,6 +130,8 @@ export interface SlotTerms {
   /** Window negotiated with the receiver. */
   readonly credit: number;
   readonly byteBudget: number;
+  /** Counts what stands and is withheld. */
+  readonly meter: ByteMeter;
 }
 
 /**

@@ -3,12 +3,20 @@
 
 import { CLOSE_PROTOCOL_ERROR, CLOSE_UNKNOWN_SLOT, LIFECYCLE_CANCEL, LIFECYCLE_STOP } from '../wire/batch.js';
 import { MAX_U32 } from '../wire/bytes.js';
-import { DROPPED_BYTES } from '../wire/frame.js';
+import { DROPPED_BYTES, transportErrorFrame } from '../wire/frame.js';
+import type { ByteMeter } from './byte-meter.js';
 import type { CreditReturn } from './credit-return.js';
 import type { SlotDirectory } from './ingress-directory.js';
 import { IngressHold } from './ingress-hold.js';
 import { IngressSlot, NO_DEFERRED_CLOSE } from './ingress-slot.js';
-import { type ByteReservation, DELIVERED, FULL, type IngressPort, type Receiver } from './ingress-types.js';
+import {
+  type ByteReservation,
+  DELIVERED,
+  FULL,
+  type IngressPort,
+  type Receiver,
+  type Refusal,
+} from './ingress-types.js';
 import type { MuxMetrics } from './mux-metrics.js';
 import { isTerminal } from './terminal-test.js';
 
@@ -18,6 +26,7 @@ export class IngressDelivery {
   private readonly peerBudget: ByteReservation;
   private readonly directory: SlotDirectory;
   private readonly credit: CreditReturn;
+  private readonly meter: ByteMeter;
 
   constructor(
     port: IngressPort,
@@ -25,16 +34,18 @@ export class IngressDelivery {
     peerBudget: ByteReservation,
     directory: SlotDirectory,
     credit: CreditReturn,
+    meter: ByteMeter,
   ) {
     this.port = port;
     this.metrics = metrics;
     this.peerBudget = peerBudget;
     this.directory = directory;
     this.credit = credit;
+    this.meter = meter;
   }
 
-  /** A claimed slot begins. No credit is granted: its window was quoted when it was bound. */
-  start(id: number, index: number, receiver: Receiver, openSeq: number): void {
+  /** A claimed slot begins. No credit is granted: its window was quoted when it was bound. It may be over when this returns. */
+  start(id: number, index: number, receiver: Receiver, openSeq: number): IngressSlot {
     const slot = new IngressSlot(id, index, receiver, openSeq);
     advance(slot);
     this.directory.add(slot);
@@ -46,6 +57,7 @@ export class IngressDelivery {
     } else if (receiver.earlyStop) {
       this.port.control(true)?.replyLifecycle(id, slot.sessionHi, slot.sessionLo, LIFECYCLE_STOP);
     }
+    return slot;
   }
 
   /** The record whose turn it is. */
@@ -65,7 +77,7 @@ export class IngressDelivery {
 
   /** A record ahead of its turn waits, charged against both byte budgets, on credit it has already spent. */
   ahead(slot: IngressSlot, frameSeq: number, src: Uint8Array, off: number, len: number): void {
-    if (slot.hold === undefined) slot.hold = new IngressHold(slot.byteBudget, this.peerBudget);
+    if (slot.hold === undefined) slot.hold = new IngressHold(slot.byteBudget, this.peerBudget, this.meter);
     else if (slot.hold.has(frameSeq)) {
       this.metrics.droppedDuplicate += 1;
       return;
@@ -104,9 +116,27 @@ export class IngressDelivery {
     }
     if (injectDropped && !slot.terminalDelivered) {
       slot.terminalDelivered = true;
+      slot.droppedHere = true;
       slot.receiver.deliver(DROPPED_BYTES, 0, DROPPED_BYTES.length, true);
     }
     slot.receiver.slotClosed();
+  }
+
+  /**
+   * A record of the slot will never come: its consumer gets TransportError behind what was delivered, and the sender is told to cancel
+   * that session (a close would name the id alone, and might meet a later stream). What is held goes with the slot, a terminal
+   * included, so the error is delivered though that one has spent the reserve; a consumer that had its terminal gets no second one.
+   */
+  fail(slot: IngressSlot, text: string): void {
+    this.port.refused?.(slot.id, 'stagedRecord');
+    if (!slot.terminalDelivered) {
+      const frame = transportErrorFrame(text);
+      slot.terminalDelivered = true;
+      slot.droppedHere = true;
+      slot.receiver.deliver(frame, 0, frame.length, true);
+    }
+    this.end(slot, false);
+    this.port.control(true)?.replyLifecycle(slot.id, slot.sessionHi, slot.sessionLo, LIFECYCLE_CANCEL);
   }
 
   /** False: the slot is over. */
@@ -152,6 +182,7 @@ export class IngressDelivery {
   }
 
   private fault(slot: IngressSlot, reason: number): void {
+    this.port.refused?.(slot.id, refusalOf(reason));
     this.end(slot, true);
     this.port.control(true)?.replyClose(slot.id, reason);
   }
@@ -159,4 +190,9 @@ export class IngressDelivery {
 
 function advance(slot: IngressSlot): void {
   if (slot.next < MAX_U32) slot.next += 1;
+}
+
+/** What observers hear of a close with this reason. */
+export function refusalOf(closeReason: number): Refusal {
+  return closeReason === CLOSE_PROTOCOL_ERROR ? 'protocolError' : 'unknownSlot';
 }

@@ -3,6 +3,7 @@
 // them leaves a gap.
 
 import { ByteBudget, reserveBoth } from './byte-budget.js';
+import type { ByteMeter } from './byte-meter.js';
 import type { ByteReservation } from './ingress-types.js';
 
 export class IngressHold {
@@ -10,7 +11,11 @@ export class IngressHold {
   private readonly slotBudget: ByteBudget;
   private readonly peerBudget: ByteReservation;
 
-  constructor(slotByteBudget: number, peerBudget: ByteReservation) {
+  constructor(
+    slotByteBudget: number,
+    peerBudget: ByteReservation,
+    private readonly meter: ByteMeter,
+  ) {
     this.slotBudget = new ByteBudget(slotByteBudget);
     this.peerBudget = peerBudget;
   }
@@ -20,6 +25,11 @@ export class IngressHold {
     return this.records.size;
   }
 
+  /** Bytes of those. */
+  get bytes(): number {
+    return this.slotBudget.used;
+  }
+
   has(frameSeq: number): boolean {
     return this.records.has(frameSeq);
   }
@@ -27,6 +37,7 @@ export class IngressHold {
   /** Keeps a copy. False when one of the budgets has no room; then nothing changed. */
   add(frameSeq: number, src: Uint8Array, off: number, len: number): boolean {
     if (!reserveBoth(this.slotBudget, this.peerBudget, len)) return false;
+    this.meter.bytes += len;
     this.records.set(frameSeq, src.slice(off, off + len));
     return true;
   }
@@ -36,6 +47,7 @@ export class IngressHold {
     const bytes = this.records.get(frameSeq);
     if (bytes === undefined) return undefined;
     this.records.delete(frameSeq);
+    this.meter.bytes -= bytes.length;
     this.slotBudget.release(bytes.length);
     this.peerBudget.release(bytes.length);
     return bytes;
@@ -43,6 +55,7 @@ export class IngressHold {
 
   /** Drops everything and gives the charges back. */
   clear(): void {
+    this.meter.bytes -= this.slotBudget.used;
     this.peerBudget.release(this.slotBudget.used);
     this.slotBudget.release(this.slotBudget.used);
     this.records.clear();

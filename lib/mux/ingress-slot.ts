@@ -20,6 +20,8 @@ export class IngressSlot extends IngressAccount {
   live = true;
   /** The consumer was given a terminal, the peer's or an injected one. */
   terminalDelivered = false;
+  /** That terminal was no word of the peer: this node ended the slot as dropped. */
+  droppedHere = false;
   /** Stands in the set of slots the batch touched / of slots with drains. */
   touched = false;
   drainListed = false;

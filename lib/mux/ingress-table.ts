@@ -20,16 +20,19 @@ import {
   RECORD_OPEN_SLOT,
   RECORD_SLOT_HEARTBEAT,
 } from '../wire/batch.js';
-import { readU16BE } from '../wire/bytes.js';
+import { readU16BE, u64From, u64High, u64Low } from '../wire/bytes.js';
 import { HEARTBEAT_BYTES } from '../wire/frame.js';
+import type { MuxSlotName } from '../wire/mux-slot.js';
 import { slotIndex } from '../wire/slot-id.js';
+import { ByteMeter } from './byte-meter.js';
 import { CreditReturn } from './credit-return.js';
-import { IngressDelivery } from './ingress-delivery.js';
+import { IngressDelivery, refusalOf } from './ingress-delivery.js';
 import { SlotDirectory } from './ingress-directory.js';
 import type { IngressSlot } from './ingress-slot.js';
 import type { ByteReservation, IngressPort } from './ingress-types.js';
 import { MAX_TABLE_SLOTS, type MuxConfig } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
+import { StagedRefusals } from './staged-refusals.js';
 
 export interface IngressTableOptions {
   /** Names the peer in errors. */
@@ -40,11 +43,18 @@ export interface IngressTableOptions {
   readonly metrics: MuxMetrics;
   /** Bytes all holds of this peer may keep; the peer's lanes share it. */
   readonly peerBudget: ByteReservation;
+  /** Counts what is held; while it is over, credit goes only to slots that keep nothing. Without one, nothing is ever over. */
+  readonly meter?: ByteMeter;
 }
 
 const FLAGS_OFFSET = 1;
 const COUNT_OFFSET = 2;
 const NO_BYTES = new Uint8Array(0);
+/** What a refusal says is cut here: some of it is the peer's own text. */
+const MAX_REFUSAL_TEXT = 512;
+
+/** What became of a refused record: its stream ended, or will at its OpenSlot, or is none of this (peer, lane). */
+export type RefusalOutcome = 'ended' | 'waits' | 'ignored';
 
 /**
  * Whether a batch that came to the handler of `lane` names that lane; else it is dropped whole and its records are counted. Asked
@@ -62,11 +72,14 @@ export function isForLane(buffer: Uint8Array, start: number, end: number, lane: 
 
 export class IngressTable {
   readonly lane: number;
+  /** Names the peer to people. */
+  readonly peer: string;
   private readonly port: IngressPort;
   private readonly metrics: MuxMetrics;
   private readonly directory: SlotDirectory;
   private readonly credit: CreditReturn;
   private readonly delivery: IngressDelivery;
+  private readonly refusals: StagedRefusals;
   private readonly decoder = new BatchDecoder();
   private buffer: Uint8Array = NO_BYTES;
 
@@ -79,11 +92,14 @@ export class IngressTable {
 
   constructor(options: IngressTableOptions) {
     this.lane = options.lane;
+    this.peer = options.peerLabel;
     this.port = options.port;
     this.metrics = options.metrics;
     this.directory = new SlotDirectory();
-    this.credit = new CreditReturn(options.port);
-    this.delivery = new IngressDelivery(options.port, options.metrics, options.peerBudget, this.directory, this.credit);
+    this.refusals = new StagedRefusals(options.metrics);
+    const { port, metrics, peerBudget, meter = new ByteMeter() } = options;
+    this.credit = new CreditReturn(port, meter);
+    this.delivery = new IngressDelivery(port, metrics, peerBudget, this.directory, this.credit, meter);
   }
 
   /** Slots of the peer that are not over, those moved aside included. */
@@ -139,6 +155,36 @@ export class IngressTable {
   /** The periodic walk over all slots. */
   sweep(): void {
     if (this.directory.live.length > 0) this.credit.sweep(this.directory.live);
+    if (this.refusals.size > 0) this.pruneRefusals();
+  }
+
+  private pruneRefusals(): void {
+    this.refusals.prune((session) => this.isBound(session));
+  }
+
+  private isBound(session: bigint): boolean {
+    return this.port.isBound(u64High(session), u64Low(session));
+  }
+
+  /**
+   * A record that the sender staged will not be fetched; `text` says why. The stream it names ends at once if it is open here under
+   * this very epoch, id and session, aside or not: records in front of the refused one are not waited for. If its bind still waits, it
+   * ends at its OpenSlot. Whatever else a peer may name is none of its own streams, and nothing happens.
+   */
+  refuseStaged(name: MuxSlotName, text: string): RefusalOutcome {
+    const { epoch, slot: id, session } = name;
+    const current = u64From(this.epochHi, this.epochLo);
+    if (this.epochKnown && epoch < current) return 'ignored';
+    const what = text.slice(0, MAX_REFUSAL_TEXT);
+    const slot = this.epochKnown && epoch === current ? this.directory.find(id) : undefined;
+    if (slot !== undefined && u64From(slot.sessionHi, slot.sessionLo) === session) {
+      this.delivery.fail(slot, what);
+      return 'ended';
+    }
+    if (!this.isBound(session)) return 'ignored';
+    if (this.refusals.keep(name, what)) return 'waits';
+    this.pruneRefusals();
+    return this.refusals.keep(name, what) ? 'waits' : 'ignored';
   }
 
   /**
@@ -196,6 +242,7 @@ export class IngressTable {
     if (this.epochKnown && hi === this.epochHi && lo === this.epochLo) return true;
     if (this.epochKnown) {
       if (hi < this.epochHi || (hi === this.epochHi && lo < this.epochLo)) return false;
+      this.port.epochEnded?.(this.liveSlots);
       this.retireAll();
       this.port.control(false)?.forgetReplies();
     }
@@ -291,7 +338,11 @@ export class IngressTable {
     }
     const incumbent = this.directory.at(index);
     if (incumbent !== undefined) this.delivery.end(incumbent, true);
-    this.delivery.start(id, index, receiver, decoder.frameSeq);
+    const slot = this.delivery.start(id, index, receiver, decoder.frameSeq);
+    if (this.refusals.size === 0) return;
+    const epoch = u64From(this.epochHi, this.epochLo);
+    const refused = this.refusals.claim(epoch, id, u64From(sessionHi, sessionLo));
+    if (refused !== undefined && slot.live) this.delivery.fail(slot, refused);
   }
 
   /**
@@ -314,6 +365,7 @@ export class IngressTable {
   }
 
   private reject(id: number, reason: number): void {
+    this.port.refused?.(id, refusalOf(reason));
     this.port.control(true)?.reject(id, reason);
   }
 

@@ -47,17 +47,26 @@ export interface Receiver {
   slotClosed(): void;
 }
 
+/** Why a slot of the peer is refused: nobody waits for it, it broke the rules, or a staged record of it cannot be had. */
+export type Refusal = 'unknownSlot' | 'protocolError' | 'stagedRecord';
+
 /** What a lane gives an ingress table. */
 export interface IngressPort {
   now(): number;
   /** Removes and returns the bind of (anchor, session), or undefined when nobody registered it. Write-once. */
   claim(anchorHi: number, anchorLo: number, sessionHi: number, sessionLo: number): Receiver | undefined;
+  /** A bind with this session waits to be claimed. A look: it decides nothing by itself. */
+  isBound(sessionHi: number, sessionLo: number): boolean;
   /**
    * The control inbox of our batcher for this (peer, lane), resolved at every use so that a writer never meets a
    * retired one. With `create`, one is made when there is none: a reply must go out. Without it, control about our own
    * slots finds none and is refused.
    */
   control(create: boolean): ControlSink | undefined;
+  /** What the peer opened, or sent for a slot, is refused. For observers. */
+  refused?(slotId: number, reason: Refusal): void;
+  /** The peer began a new epoch: `slots` of the old one are over. For observers. */
+  epochEnded?(slots: number): void;
 }
 
 /** Bytes reserved against a bound that several holders share; the shared-memory version and ByteBudget both are one. */

@@ -33,6 +33,9 @@ export class MuxMetrics {
   /** Gauge: records in open batches. */
   stagedRecords = 0;
 
+  /** Gauge: refusals of staged records that wait for their OpenSlot. No series of its own. */
+  waitingRefusals = 0;
+
   /** `batches_total{sent}` is `sent.count`, `records_per_batch{sent}` the whole. */
   readonly sent = new BatchSizes();
   readonly received = new BatchSizes();

@@ -13,6 +13,7 @@ import type { BatchManifest } from './batch-manifest.js';
 import { BatchWriter, BLOCKED, OPEN_SLOT_RECORD_LEN, type WriterEvents } from './batch-writer.js';
 import { ControlInbox, type ControlListener } from './batcher-control.js';
 import type { BatcherPort, ControlSink, Runnable, SlotOwner } from './batcher-types.js';
+import { ByteMeter } from './byte-meter.js';
 import { type EgressSlot, INLET_LIVE, SLOT_CLOSED, SLOT_OPEN, SLOT_QUEUED } from './egress-slot.js';
 import { FlushGate } from './flush-gate.js';
 import { DEFAULT_SLOT_BYTE_BUDGET, type MuxConfig } from './mux-config.js';
@@ -45,10 +46,14 @@ export interface PeerBatcherOptions {
    * one that the peer sent for a slot of the old batcher must not count for a slot of this one.
    */
   readonly firstGeneration?: number;
+  /** Counts what stands and is withheld; while it is over, a slot that withholds anything is paused. Without one, nothing is ever over. */
+  readonly meter?: ByteMeter;
 }
 
 export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   readonly lane: number;
+  /** Names the peer to people. */
+  readonly peer: string;
   /** Where ingress and the lane post control and replies. */
   readonly control: ControlSink;
 
@@ -63,6 +68,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   private readonly replies: ReplyStage;
   private readonly ready = new ReadyList();
   private readonly emitter: SlotEmitter;
+  private readonly meter: ByteMeter;
   /** Opens that wait behind a batch the transport has not admitted yet; bounded by the slots. */
   private readonly openQueue = new Set<EgressSlot>();
 
@@ -77,8 +83,9 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   private idleTicks = 0;
 
   constructor(options: PeerBatcherOptions) {
-    const { peerLabel, lane, config, port, metrics } = options;
+    const { peerLabel, lane, config, port, metrics, meter = new ByteMeter() } = options;
     this.lane = lane;
+    this.peer = peerLabel;
     this.label = `peer ${peerLabel} lane ${lane}`;
     this.port = port;
     this.metrics = metrics;
@@ -89,7 +96,8 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     this.inbox = new ControlInbox(this.life.table, metrics, this);
     this.control = this.inbox;
     this.replies = new ReplyStage(this.writer, this.gate, metrics);
-    this.emitter = new SlotEmitter(this.writer, this.gate, metrics, this.ready, this.life, this.label);
+    this.emitter = new SlotEmitter(this.writer, this.gate, metrics, this.ready, this.life, this.label, meter);
+    this.meter = meter;
     this.writer.startEpoch();
   }
 
@@ -140,7 +148,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   ): EgressSlot {
     if (this.over) throw new VeloError('ERR_CLOSED', `${this.label}: the batcher is shut down`);
     const budget = byteBudget > 0 ? byteBudget : DEFAULT_SLOT_BYTE_BUDGET;
-    const terms = { anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget: budget };
+    const terms = { anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget: budget, meter: this.meter };
     const slot = this.life.start(owner, terms);
     this.noteWake(WAKE_OPEN);
     this.openQueue.add(slot);
@@ -391,6 +399,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
 
   private endEpoch(reason: string): void {
     this.metrics.epochDeaths += 1;
+    this.port.epochEnded?.(reason, this.life.table.live);
     const inFlight = this.writer.abandonInFlight();
     if (inFlight !== undefined) for (const slot of inFlight.terminals) this.life.retire(slot, 'discarded');
     this.writer.discard((manifest) => {

@@ -7,6 +7,7 @@ import { CLOSE_PEER_GONE, CLOSE_TERMINAL_SENT, RECORD_HEADER_LEN } from '../wire
 import { MAX_U32 } from '../wire/bytes.js';
 import { HEARTBEAT_BYTES } from '../wire/frame.js';
 import { ALONE, type BatchWriter, BLOCKED, CLOSE_SLOT_RECORD_LEN } from './batch-writer.js';
+import type { ByteMeter } from './byte-meter.js';
 import { type EgressSlot, INLET_ENDED, INLET_LIVE, INLET_TERMINAL, SLOT_CLOSED, SLOT_OPEN } from './egress-slot.js';
 import type { FlushGate } from './flush-gate.js';
 import { MAX_INLINE_BATCH, MAX_WITHHELD_RECORDS, SINGLETON_OVERHEAD } from './mux-config.js';
@@ -22,6 +23,7 @@ export class SlotEmitter {
   private readonly ready: ReadyList;
   private readonly life: SlotLife;
   private readonly label: string;
+  private readonly meter: ByteMeter;
 
   constructor(
     writer: BatchWriter,
@@ -30,6 +32,7 @@ export class SlotEmitter {
     ready: ReadyList,
     life: SlotLife,
     label: string,
+    meter: ByteMeter,
   ) {
     this.writer = writer;
     this.gate = gate;
@@ -37,6 +40,7 @@ export class SlotEmitter {
     this.ready = ready;
     this.life = life;
     this.label = label;
+    this.meter = meter;
   }
 
   /** A frame from the ring that cannot go straight into the open batch. */
@@ -247,7 +251,10 @@ export class SlotEmitter {
   }
 
   private overBudget(slot: EgressSlot): boolean {
-    return slot.withheld.byteLength >= slot.byteBudget || slot.withheld.length >= MAX_WITHHELD_RECORDS;
+    const { withheld } = slot;
+    if (withheld.byteLength >= slot.byteBudget || withheld.length >= MAX_WITHHELD_RECORDS) return true;
+    // What its own credit lets go is looked at again then, so the slot resumes whatever the others keep.
+    return this.meter.over && withheld.length > 0;
   }
 
   private failOversized(slot: EgressSlot, len: number): never {

@@ -51,7 +51,11 @@ export class Watchdog {
   private readonly windows = new TickQueue<SlotWatch>();
   private suspects: SlotWatch[] = [];
 
-  constructor(private readonly metrics: MuxMetrics) {}
+  constructor(
+    private readonly metrics: MuxMetrics,
+    /** A slot ends because its sender is silent. For observers. */
+    private readonly onFiring: (slot: IngressSlot) => void = () => {},
+  ) {}
 
   get size(): number {
     return this.windows.size;
@@ -85,7 +89,10 @@ export class Watchdog {
     for (const watch of suspects) {
       if (!watch.slot.live || watch.lives()) continue;
       // A stream that is at its end is only tidied away.
-      if (!watch.slot.terminalDelivered) this.metrics.watchdogFirings += 1;
+      if (!watch.slot.terminalDelivered) {
+        this.metrics.watchdogFirings += 1;
+        this.onFiring(watch.slot);
+      }
       watch.table.giveUp(watch.slot);
     }
   }

@@ -1,25 +1,40 @@
-// The memory that all threads of one node share: the counters of epochs and data handles, the drain gate, and the metric cells.
-// One worker writes a metric cell, any thread reads it. It holds no queue and wakes nobody.
+// The memory that all threads of one node share: the counters of epochs and data handles, the drain gate, the metric cells, the bytes
+// that lanes hold per peer, and those they keep in all. One worker writes a word of its own, any thread reads it. It holds no queue
+// and wakes nobody.
 
 import { VeloError } from '../errors.js';
 import { MAX_LANES } from '../wire/names.js';
 import { addToCell, CELL_WORDS, readCell, writeCell } from './cells.js';
+import { buryHeldBytes, HeldBytes, heldRowWords, PEER_ROWS } from './held-bytes.js';
 import { invariant } from './invariant.js';
 import { SharedMemory } from './memory.js';
 
-const LAYOUT_VERSION = 0x766e0004;
+const LAYOUT_VERSION = 0x766e0005;
 const VERSION = 0;
 const LANES = 1;
 const CELLS = 2;
 const EPOCH = 16;
 const GATE = 17;
 const DATA_ID = 18;
+const WATCHED = 19;
 /** One word per lane: how often it came round. */
 const BEATS = 32;
 const BEAT_WORDS = 16;
-const HEADER_WORDS = BEATS + BEAT_WORDS;
+/** A word per lane. */
+const EVENTS_TAKEN = 64;
+const EVENT_WORDS = 32;
+const HEADER_WORDS = EVENTS_TAKEN + EVENT_WORDS;
+invariant(WATCHED < BEATS && BEATS + BEAT_WORDS <= EVENTS_TAKEN, 'the words of the node lie before those of its lanes');
 /** The cells of a lane fill whole cache lines, so that two lanes never share one. */
 const CELL_GRAIN = 8;
+/** Words of a cache line: what a lane keeps in its queues has one for itself, and the table of held bytes starts with one. */
+const LINE_WORDS = 16;
+
+/** What a lane keeps for slots of its own node's senders, and for those of its readers. */
+export const BUFFERED_OUT = 0;
+export const BUFFERED_IN = 1;
+export type BufferedSide = typeof BUFFERED_OUT | typeof BUFFERED_IN;
+const MAX_BUFFERED = 0x7fff_ffff;
 
 invariant(MAX_LANES <= BEAT_WORDS, 'every lane has a word to beat in');
 
@@ -27,8 +42,15 @@ function cellsPerLane(cells: number): number {
   return (cells + CELL_GRAIN - 1) & ~(CELL_GRAIN - 1);
 }
 
+/** First word behind the cells. */
+function bufferedAt(lanes: number, cells: number): number {
+  return HEADER_WORDS + lanes * cellsPerLane(cells) * CELL_WORDS;
+}
+
 export function createNodeBlock(lanes: number, cells: number): SharedArrayBuffer {
-  const buffer = new SharedArrayBuffer((HEADER_WORDS + lanes * cellsPerLane(cells) * CELL_WORDS) * 4);
+  if (lanes > EVENT_WORDS) throw new VeloError('ERR_INTERNAL', `a node block for ${lanes} lanes`);
+  const words = bufferedAt(lanes, cells) + lanes * LINE_WORDS + PEER_ROWS * heldRowWords(lanes);
+  const buffer = new SharedArrayBuffer(words * 4);
   const memory = new SharedMemory(buffer);
   memory.store(LANES, lanes);
   memory.store(CELLS, cells);
@@ -40,13 +62,18 @@ export class NodeBlock {
   private readonly memory: SharedMemory;
   readonly lanes: number;
   private readonly stride: number;
+  private readonly buffered: number;
+  private readonly held: number;
 
   constructor(buffer: SharedArrayBuffer) {
     this.memory = new SharedMemory(buffer);
     if (this.memory.load(VERSION) !== LAYOUT_VERSION)
       throw new VeloError('ERR_CONDUIT_BROKEN', `node block has layout ${this.memory.load(VERSION)}`);
     this.lanes = this.memory.load(LANES);
-    this.stride = cellsPerLane(this.memory.load(CELLS)) * CELL_WORDS;
+    const cells = this.memory.load(CELLS);
+    this.stride = cellsPerLane(cells) * CELL_WORDS;
+    this.buffered = bufferedAt(this.lanes, cells);
+    this.held = this.buffered + this.lanes * LINE_WORDS;
   }
 
   /** A fresh epoch, above every earlier one of this node. First value 1. */
@@ -79,6 +106,25 @@ export class NodeBlock {
     return this.memory.load(BEATS + lane);
   }
 
+  /** Kinds of events that main has subscribers for; lanes tell it of no other. Only main writes it. */
+  watch(kinds: number): void {
+    this.memory.store(WATCHED, kinds);
+  }
+
+  get watched(): number {
+    return this.memory.load(WATCHED);
+  }
+
+  /** Main took an event of the lane. */
+  takeEvent(lane: number): void {
+    this.memory.add(EVENTS_TAKEN + lane, 1);
+  }
+
+  /** Events of the lane that main took since the start, modulo 2^32. */
+  eventsTaken(lane: number): number {
+    return this.memory.load(EVENTS_TAKEN + lane);
+  }
+
   /** Adds to a cell. Only the lane's own thread may call it. */
   addCell(lane: number, cell: number, n: number): void {
     addToCell(this.memory, this.at(lane, cell), n);
@@ -99,6 +145,31 @@ export class NodeBlock {
     let sum = 0;
     for (let lane = 0; lane < this.lanes; lane++) sum += this.readCell(lane, cell);
     return sum;
+  }
+
+  /** The share of `lane` in what all lanes may hold for a peer. */
+  heldBytes(peer: number, lane: number, limit: number): HeldBytes {
+    if (!(peer >= 0 && peer < PEER_ROWS)) throw new VeloError('ERR_CONDUIT_BROKEN', `there is no row for peer ${peer}`);
+    return new HeldBytes(this.memory, this.held + peer * heldRowWords(this.lanes), this.lanes, lane, limit);
+  }
+
+  /** What a lane keeps in queues of its slots. Only the lane's own thread may call it. */
+  setBuffered(lane: number, side: BufferedSide, bytes: number): void {
+    this.memory.store(this.buffered + lane * LINE_WORDS + side, Math.min(bytes, MAX_BUFFERED));
+  }
+
+  /** What all lanes keep in queues of their slots. */
+  bufferedBytes(side: BufferedSide): number {
+    let sum = 0;
+    for (let lane = 0; lane < this.lanes; lane++) sum += this.memory.load(this.buffered + lane * LINE_WORDS + side);
+    return sum;
+  }
+
+  /** A lane is dead, its thread has ended, and none has taken its place yet: it keeps nothing any more. */
+  buryBytes(lane: number): void {
+    buryHeldBytes(this.memory, this.held, this.lanes, lane);
+    this.setBuffered(lane, BUFFERED_OUT, 0);
+    this.setBuffered(lane, BUFFERED_IN, 0);
   }
 
   private at(lane: number, cell: number): number {

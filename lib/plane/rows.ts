@@ -351,6 +351,18 @@ export class ReceiverRows {
     this.memory.store(at + R_ROUTE, route + 1);
   }
 
+  /** Somebody may still claim the row under this session. It may be claimed, or taken back, right after the look. */
+  isBound(row: number, sessionHi: number, sessionLo: number): boolean {
+    if (row < 0 || row >= this.count) return false;
+    const at = this.base + row * ROW_WORDS;
+    const state = this.memory.load(at + R_STATE);
+    return (
+      (state & STATE_MASK) === BIND_BOUND &&
+      this.memory.load(at + R_SESSION_HI) === (sessionHi | 0) &&
+      this.memory.load(at + R_SESSION_LO) === (sessionLo | 0)
+    );
+  }
+
   /** Takes the count of drained records and sets it to zero. */
   takeDrained(row: number): number {
     const at = this.base + row * ROW_WORDS + R_DRAINED;

@@ -2,6 +2,7 @@
 // go is the outlet's business: a lane's ring, or the channel of an anchor on this very thread.
 
 import { VeloError } from '../errors.js';
+import type { WaitCount } from '../metrics/streaming-metrics.js';
 import { ENDING_DETACHED, ENDING_DROPPED, ENDING_FINALIZED } from '../plane/rows.js';
 import type { StreamAnchorHandle } from '../wire/handle.js';
 
@@ -44,12 +45,16 @@ const DEFAULT_BLOCK_MS = 30_000;
 export class StreamSender<T> implements AsyncDisposable {
   private readonly cancelController = new AbortController();
   private readonly stopController = new AbortController();
+  /** A `trySend` found no room, and nobody has waited for it yet. */
+  private foundFull = false;
 
   constructor(
     private readonly outlet: Outlet<T>,
     private readonly anchor: StreamAnchorHandle,
     /** Bytes of a SenderError frame. */
     private readonly errorFrame: (message: string) => Uint8Array,
+    /** Counts the sends that had to wait. */
+    private readonly waits: WaitCount = { count: 0 },
   ) {
     outlet.onSignals(
       () => {
@@ -94,7 +99,9 @@ export class StreamSender<T> implements AsyncDisposable {
    * `ERR_SERIALIZATION` when the item cannot be encoded, `ERR_FRAME_TOO_LARGE`.
    */
   trySend(item: T): boolean {
-    return this.outlet.trySend(item);
+    if (this.outlet.trySend(item)) return true;
+    this.foundFull = true;
+    return false;
   }
 
   /**
@@ -102,7 +109,10 @@ export class StreamSender<T> implements AsyncDisposable {
    * `ERR_ABORTED` by the signal: then the item was not sent.
    */
   async send(item: T, options?: WaitOptions): Promise<void> {
-    while (!this.outlet.trySend(item)) await this.room(options?.signal);
+    if (this.outlet.trySend(item)) return;
+    this.waits.count += 1;
+    do await this.room(options?.signal);
+    while (!this.outlet.trySend(item));
   }
 
   /**
@@ -110,6 +120,8 @@ export class StreamSender<T> implements AsyncDisposable {
    * (default 30,000), then `ERR_TIMEOUT`. On the thread of an inline lane it would wait for itself: `ERR_INVALID_STATE`.
    */
   sendBlocking(item: T, timeoutMs = DEFAULT_BLOCK_MS): void {
+    if (this.outlet.trySend(item)) return;
+    this.waits.count += 1;
     const until = Date.now() + timeoutMs;
     while (!this.outlet.trySend(item)) {
       const left = until - Date.now();
@@ -121,6 +133,8 @@ export class StreamSender<T> implements AsyncDisposable {
   /** Resolves when `trySend` may succeed. Rejects with `ERR_CHANNEL_CLOSED` when the stream is over, `ERR_ABORTED` by the signal. */
   async ready(options?: WaitOptions): Promise<void> {
     if (this.outlet.over) throw this.outlet.overError();
+    if (this.foundFull) this.waits.count += 1;
+    this.foundFull = false;
     await this.room(options?.signal);
     if (this.outlet.over) throw this.outlet.overError();
   }
@@ -134,7 +148,10 @@ export class StreamSender<T> implements AsyncDisposable {
   /** Reports a soft error: the consumer's loop rejects with `ERR_SENDER_ERROR`, the stream goes on. Waits for room like `send`. */
   async sendErr(message: string, options?: WaitOptions): Promise<void> {
     const frame = this.errorFrame(message);
-    while (!this.outlet.trySendFrame(frame)) await this.room(options?.signal);
+    if (this.outlet.trySendFrame(frame)) return;
+    this.waits.count += 1;
+    do await this.room(options?.signal);
+    while (!this.outlet.trySendFrame(frame));
   }
 
   /** Ends the stream cleanly. Rejects with `ERR_CHANNEL_CLOSED` only when this sender had ended its stream already. */

@@ -13,6 +13,8 @@ export const ADDRESS_KEY_LANES = 'velomux-lanes';
 
 /** Header of a staged request: its data handle, as a decimal u128. */
 export const HEADER_RENDEZVOUS = '_rv';
+/** Header of a staged batch: whose record it holds, see `formatMuxSlot`. */
+export const HEADER_MUX_SLOT = '_mux_slot';
 
 /** Names that start so are the system's; applications may neither register nor call them. */
 export const SYSTEM_PREFIX = '_';

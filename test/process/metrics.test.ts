@@ -50,8 +50,18 @@ const FAMILIES: Readonly<Record<string, readonly [type: string, ...labels: strin
   velo_rendezvous_operation_duration_seconds: ['histogram', 'operation', 'outcome'],
   velo_rendezvous_bytes_total: ['counter', 'operation'],
   velo_rendezvous_active_slots: ['gauge'],
+  velo_streaming_anchor_operations_total: ['counter', 'operation', 'outcome', 'transport_scheme'],
+  velo_streaming_anchor_operation_duration_seconds: ['histogram', 'operation', 'outcome', 'transport_scheme'],
+  velo_streaming_anchor_attach_rtt_seconds: ['histogram', 'outcome', 'transport_scheme'],
   velo_streaming_active_anchors: ['gauge'],
+  velo_streaming_backpressure_total: ['counter', 'transport_scheme'],
+  velo_streaming_reader_pump_backpressure_total: ['counter'],
+  velo_streaming_server_pump_backpressure_total: ['counter'],
+  velo_streaming_producer_send_backpressure_total: ['counter'],
   velo_streaming_heartbeat_watchdog_firings_total: ['counter'],
+  velo_streaming_unclaimed_bind_reaped_total: ['counter'],
+  velo_streaming_egress_flushes_total: ['counter'],
+  velo_streaming_frames_written_total: ['counter'],
   velo_streaming_slot_credit_exhausted_total: ['counter'],
   velo_streaming_mux_live_slots: ['gauge'],
   velo_streaming_mux_reader_stall_total: ['counter'],
@@ -73,6 +83,7 @@ const FAMILIES: Readonly<Record<string, readonly [type: string, ...labels: strin
   velo_streaming_mux_drain_visits_total: ['counter'],
   velo_streaming_mux_batcher_wakes_total: ['counter', 'source'],
   velomux_lane_dropped_total: ['counter', 'reason'],
+  velomux_diagnostics_dropped_total: ['counter'],
   velomux_spoof_suspected_total: ['counter'],
   velomux_lane_restarts_total: ['counter'],
 };
@@ -114,7 +125,13 @@ streamSuite('metrics of a node', (host, nodes) => {
       amHandler(() => {}, { ordered: true }),
     );
     await producer.sync(consumer.peerInfo, 'ordered');
+    // An anchor of its own, and one of the other node: operations here, and a round trip.
+    const streams = [
+      await openStream<number>({ consumer, producer }),
+      await openStream<number>({ consumer: producer, producer: consumer }),
+    ];
     const scrape = await Scrape.of(registryOf(consumer));
+    for (const { anchor } of streams) anchor.controller.cancel();
     expect([...scrape.types.keys()]).to.have.members(Object.keys(FAMILIES));
     for (const [name, [type, ...labels]] of Object.entries(FAMILIES)) {
       expect(scrape.types.get(name), name).to.equal(type);
@@ -128,13 +145,18 @@ streamSuite('metrics of a node', (host, nodes) => {
     ]);
     expect(scrape.edges('velo_transport_egress_queue_wait_seconds')).to.deep.equal(EGRESS_EDGES);
     expect(scrape.edges('velo_transport_write_duration_seconds')).to.deep.equal(EGRESS_EDGES);
+    expect(scrape.edges('velo_streaming_anchor_operation_duration_seconds')).to.deep.equal(HANDLER_EDGES);
+    expect(scrape.edges('velo_streaming_anchor_attach_rtt_seconds')).to.deep.equal([
+      ...[0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10],
+      Infinity,
+    ]);
     expect(scrape.edges('velo_streaming_mux_records_per_batch')).to.deep.equal([
       ...range(0, 12).map((k) => 2 ** k),
       Infinity,
     ]);
     expect(Object.keys(scrape.by('velo_streaming_mux_records_dropped_total', 'reason'))).to.have.members([
       ...['stale_epoch', 'generation', 'unknown_slot', 'closed_slot'],
-      ...['slot_collision', 'stale_singleton', 'duplicate', 'lane_mismatch'],
+      ...['slot_collision', 'withheld_overflow', 'stale_singleton', 'duplicate', 'lane_mismatch'],
     ]);
     expect(Object.keys(scrape.by('velo_messenger_client_resolution_total', 'path', 'outcome'))).to.have.members([
       ...['direct success', 'handshake attempt', 'handshake success', 'handshake error'],

@@ -153,6 +153,7 @@ streamSuite('bytes from a foreign node', (host, nodes) => {
   });
 
   it('AS-06 a batch of an older epoch is dropped whole', async () => {
+    const refusedBefore = node.stats().droppedUnknownSlot;
     await peer.batch(0, (batch) => openRecord(batch, SLOT, 1n, 1n), { epoch: 5n });
     const old = (epoch: bigint) => () =>
       peer.batch(
@@ -164,6 +165,8 @@ streamSuite('bytes from a foreign node', (host, nodes) => {
         { epoch },
       );
     await until('the new epoch is there', () => recordsOf(peer, RECORD_CLOSE_SLOT).length === 1);
+    // The close is written before its turn ends, and its cause counted after.
+    await until('it is counted', () => node.stats().droppedUnknownSlot > refusedBefore);
     await counts('droppedStaleEpoch', old(4n), 2);
   });
 

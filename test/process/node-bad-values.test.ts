@@ -31,6 +31,8 @@ describe('values from an application', () => {
     ['maxInboundConnections', { maxInboundConnections: 0 }],
     ['connectionQueueBytes', { connectionQueueBytes: 0 }],
     ['messageQueueBytes', { messageQueueBytes: -1 }],
+    ['nodeBufferBytes', { nodeBufferBytes: 0 }],
+    ['nodeBufferBytes', { nodeBufferBytes: 2 ** 31 }],
     ['initialCredit', { mux: { initialCredit: 0 } }],
     ['initialCredit', { mux: { initialCredit: 65_537 } }],
     ['slotByteBudget', { mux: { slotByteBudget: -1 } }],

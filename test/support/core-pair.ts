@@ -3,6 +3,7 @@
 
 import type { ControlSink } from '../../lib/mux/batcher-types.js';
 import { ByteBudget } from '../../lib/mux/byte-budget.js';
+import { ByteMeter } from '../../lib/mux/byte-meter.js';
 import type { EgressSlot } from '../../lib/mux/egress-slot.js';
 import { IngressTable, isForLane } from '../../lib/mux/ingress-table.js';
 import type { ByteReservation, Receiver } from '../../lib/mux/ingress-types.js';
@@ -32,6 +33,8 @@ export interface NodeOptions {
   readonly lane?: number;
   readonly firstEpoch?: number;
   readonly peerBudget?: ByteReservation;
+  /** Of both directions. */
+  readonly meter?: ByteMeter;
 }
 
 /** One side: what it sends goes through `port`, what it receives through `receive`. */
@@ -44,6 +47,7 @@ export class CoreNode {
   readonly table: IngressTable;
   readonly binds = new Map<string, Receiver>();
   readonly lane: number;
+  readonly meter: ByteMeter;
   /** Claims asked for, found or not. */
   claims = 0;
   private made: PeerBatcher | undefined;
@@ -53,6 +57,7 @@ export class CoreNode {
     this.clock = options.clock ?? new VirtualClock();
     this.config = resolveMuxConfig(options.mux);
     this.lane = options.lane ?? 0;
+    this.meter = options.meter ?? new ByteMeter();
     this.epoch = (options.firstEpoch ?? 1) - 1;
     this.port = new FakePort(this.clock, () => ++this.epoch);
     this.peerBudget = options.peerBudget ?? new ByteBudget(this.config.peerByteBudget);
@@ -62,9 +67,11 @@ export class CoreNode {
       config: this.config,
       metrics: this.metrics,
       peerBudget: this.peerBudget,
+      meter: this.meter,
       port: {
         now: () => this.clock.now,
         claim: (anchorHi, anchorLo, sessionHi, sessionLo) => this.claim(anchorHi, anchorLo, sessionHi, sessionLo),
+        isBound: (sessionHi, sessionLo) => this.isBound(sessionHi, sessionLo),
         control: (create) => this.control(create),
       },
     });
@@ -77,8 +84,8 @@ export class CoreNode {
   /** The batcher, made at first use. */
   get batcher(): PeerBatcher {
     if (this.made === undefined) {
-      const { lane, config, port, metrics } = this;
-      this.made = new PeerBatcher({ peerLabel: 'test', lane, config, port, metrics });
+      const { lane, config, port, metrics, meter } = this;
+      this.made = new PeerBatcher({ peerLabel: 'test', lane, config, port, metrics, meter });
     }
     return this.made;
   }
@@ -149,6 +156,12 @@ export class CoreNode {
 
   private control(create: boolean): ControlSink | undefined {
     return create ? this.batcher.control : this.made?.control;
+  }
+
+  private isBound(hi: number, lo: number): boolean {
+    const session = `:${(BigInt(hi) << 32n) | BigInt(lo)}`;
+    for (const key of this.binds.keys()) if (key.endsWith(session)) return true;
+    return false;
   }
 
   private claim(anchorHi: number, anchorLo: number, sessionHi: number, sessionLo: number): Receiver | undefined {

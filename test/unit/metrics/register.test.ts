@@ -7,6 +7,7 @@ import { MAX_HANDLER_SERIES, MessengerMetrics } from '../../../lib/metrics/messe
 import { registerMetrics } from '../../../lib/metrics/register.js';
 import { RendezvousMetrics } from '../../../lib/metrics/rendezvous-metrics.js';
 import { METRICS_SOURCE, type Measured } from '../../../lib/metrics/source.js';
+import { StreamingMetrics } from '../../../lib/metrics/streaming-metrics.js';
 import { Scrape } from '../../support/scrape.js';
 import { errorCode } from '../plane/errors.js';
 
@@ -16,6 +17,7 @@ function nodeOf(cell: number): Measured {
     [METRICS_SOURCE]: {
       cell: () => cell,
       transports: ['tcp', 'uds'],
+      streaming: new StreamingMetrics(),
       messenger: new MessengerMetrics(() => 0),
       rendezvous: new RendezvousMetrics(),
       peers: (transport) => (transport === 'tcp' ? 3 : 1),
@@ -24,6 +26,7 @@ function nodeOf(cell: number): Measured {
       responseSlotsExhausted: () => 0,
       bindsNeverOpened: () => 0,
       laneRestarts: () => 0,
+      bindsReaped: () => 0,
       activeAnchors: () => 0,
     },
   };

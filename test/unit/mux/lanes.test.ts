@@ -2,6 +2,7 @@
 
 import { expect } from 'chai';
 import { ByteBudget } from '../../../lib/mux/byte-budget.js';
+import { createNodeBlock, NodeBlock } from '../../../lib/plane/node-block.js';
 import { BatchBuilder } from '../../support/batch-builder.js';
 import { CoreNode, frameText, itemFrame } from '../../support/core-pair.js';
 import { FakeOwner } from '../../support/mux-fakes.js';
@@ -83,6 +84,28 @@ describe('mux lanes', () => {
     expect(peerBudget.used).to.equal(0);
     hold(1, 3n, 1n, 1);
     expect(lanes[1]!.table.liveSlots).to.equal(1);
+  });
+
+  it('AL-22 the same for lanes of several threads: the shares lie in the node block', () => {
+    const block = createNodeBlock(2, 1);
+    const lanes = [0, 1].map(
+      (lane) => new CoreNode({ lane, peerBudget: new NodeBlock(block).heldBytes(3, lane, 300) }),
+    );
+    const hold = (lane: number, session: bigint, epoch = 1n): boolean => {
+      const node = lanes[lane]!;
+      const id = Number(session) << 8;
+      node.bind(ANCHOR, session);
+      const batch = new BatchBuilder({ flags: lane, epoch }).open(id, ANCHOR, session);
+      node.receive(batch.data(id, 2, itemFrame(1, 174)).bytes);
+      return node.table.liveSlots === 1;
+    };
+    expect([hold(0, 1n), hold(1, 2n)]).to.deep.equal([true, false]);
+    expect(lanes[1]!.metrics.holdOverflow).to.equal(1);
+    lanes[0]!.receive(new BatchBuilder({ epoch: 2n }).credit(0, 1).bytes);
+    expect(hold(1, 3n)).to.equal(true);
+    expect(hold(0, 4n, 2n)).to.equal(false);
+    new NodeBlock(block).buryBytes(1);
+    expect(hold(0, 5n, 2n), 'what a dead lane held is free').to.equal(true);
   });
 
   it('AL-26 an epoch death on one lane leaves the other running', () => {

@@ -37,6 +37,22 @@ describe('node block', () => {
     expect([watcher.total(0), watcher.nextEpoch(), watcher.isGateClosed]).to.deep.equal([0, 1, false]);
   });
 
+  it('says what is watched, and counts the events taken of each lane, apart from every cell', () => {
+    const buffer = createNodeBlock(16, 1);
+    const [main, lane] = [new NodeBlock(buffer), new NodeBlock(buffer)];
+    expect(lane.watched).to.equal(0);
+    main.watch(31);
+    expect(lane.watched).to.equal(31);
+    main.takeEvent(0);
+    main.takeEvent(15);
+    main.takeEvent(15);
+    expect([0, 1, 14, 15].map((at) => lane.eventsTaken(at))).to.deep.equal([1, 0, 0, 2]);
+    expect(main.total(0)).to.equal(0);
+    main.setCell(0, 0, 9);
+    expect(lane.eventsTaken(15)).to.equal(2);
+    expect(errorCode(() => createNodeBlock(33, 1))).to.equal('ERR_INTERNAL');
+  });
+
   it('cells hold sums beyond 2^32, each lane its own', () => {
     const step = fc.record({
       lane: fc.integer({ min: 0, max: 2 }),

@@ -231,6 +231,28 @@ function stepReceiver(rows: ReceiverRows, model: ReceiverModel, op: ReceiverOp):
 }
 
 describe('receiver rows', () => {
+  it('a look finds a bind by its session while nobody has claimed it or taken it back', () => {
+    const rows = new ReceiverRows(memoryOf(), BASE, COUNT);
+    const claimed: ClaimedBind = { row: -1, generation: 0, credit: 0, byteBudget: 0, heartbeatMs: 0 };
+    const look = (sessionHi: number, sessionLo: number, row = 1) => rows.isBound(row, sessionHi, sessionLo);
+    expect(look(0, 0), 'a row that never was bound').to.equal(false);
+    rows.allocate(1);
+    rows.bind(1, 1, 2, 0xffff_fffe, 0xffff_fffd, 8, 1000, 5000);
+    expect([look(0xffff_fffe, 0xffff_fffd), look(0xffff_fffe, 3), look(3, 0xffff_fffd)]).to.deep.equal([
+      true,
+      false,
+      false,
+    ]);
+    expect([look(0xffff_fffe, 0xffff_fffd, 2), look(0, 0, COUNT), look(0, 0, -1)]).to.deep.equal([false, false, false]);
+    expect(rows.claim(1, 3, 1, 2, 0xffff_fffe, 0xffff_fffd, claimed)).to.equal(true);
+    expect(look(0xffff_fffe, 0xffff_fffd), 'claimed').to.equal(false);
+    rows.free(1);
+    rows.allocate(1);
+    rows.bind(1, 1, 2, 3, 4, 8, 1000, 5000);
+    expect([look(0xffff_fffe, 0xffff_fffd), look(3, 4)]).to.deep.equal([false, true]);
+    expect([rows.release(1), look(3, 4)]).to.deep.equal([true, false]);
+  });
+
   it('follow their life cycle, whatever is tried in between', () => {
     fc.assert(
       fc.property(

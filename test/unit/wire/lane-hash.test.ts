@@ -14,6 +14,13 @@ describe('wire/lane-hash', () => {
     expect(lanes(16)).to.deep.equal([15, 1, 14, 13, 10, 10, 0, 7]);
   });
 
+  it('AL-08 256 keys that are multiples of 16 spread over 4 lanes, 40 to 90 on each', () => {
+    const counts = [0, 0, 0, 0];
+    for (let key = 0n; key < 256n; key++) counts[laneOfKey(key * 16n, 4)]! += 1;
+    expect(counts.reduce((sum, count) => sum + count)).to.equal(256);
+    for (const count of counts) expect(count).to.be.within(40, 90);
+  });
+
   it('uses between 1 and 16 lanes', () => {
     expect([0, 1, 16, 17, 64, -3, Number.NaN].map(usableLanes)).to.deep.equal([1, 1, 16, 16, 16, 1, 1]);
   });
