@@ -58,9 +58,16 @@ export class EgressStream implements SlotOwner, BeatSource {
 
   closed(slot: EgressSlot, reason: ClosedReason): void {
     this.beat?.stop();
-    if (this.isOpen) this.link.observer?.egressClosed(this.batcher, slot, reason, this.openedAt);
+    if (this.isOpen) this.link.observer?.egressClosed(this.batcher, slot, this.told(reason), this.openedAt);
     if (reason === 'terminal' || reason === 'abandoned') return;
     this.flag(SENDER_CLOSED);
+  }
+
+  /** A slot that is given up because its sender was cancelled by message was cancelled. */
+  private told(reason: ClosedReason): ClosedReason {
+    if (reason !== 'abandoned') return reason;
+    const cancelled = (this.link.rows.senders.flags(this.row) & SENDER_CANCELLED) !== 0;
+    return cancelled ? 'cancelled' : reason;
   }
 
   cancelled(_slot: EgressSlot): void {
