@@ -304,7 +304,7 @@ export class Velo implements AsyncDisposable, Measured {
       },
       attaches: { ...registry.attaches },
       anchors: registry.active,
-      senders: plane.liveRows.senders,
+      senders: plane.liveRows().senders,
       pendingCalls: calls.pending,
       peers: peers.size,
       lateAnswers: calls.lateAnswers,

@@ -1,6 +1,7 @@
 // The producer's end of a stream. What is the same for both kinds of sender stands here: signals, waiting, the end. Where records
 // go is the outlet's business: a lane's ring, or the channel of an anchor on this very thread.
 
+import type { RetiredOutcome } from '../control/sender-core.js';
 import { VeloError } from '../errors.js';
 import { ENDING_DETACHED, ENDING_DROPPED, ENDING_FINALIZED } from '../plane/rows.js';
 import type { StreamAnchorHandle } from '../wire/handle.js';
@@ -22,6 +23,8 @@ export interface Outlet<T> {
   /** Blocks the thread for the same, at most `timeoutMs`. */
   block(timeoutMs: number): void;
   end(ending: number): boolean;
+  /** Never rejects. */
+  retired(): Promise<RetiredOutcome>;
   onSignals(cancelled: () => void, stopped: () => void): void;
 }
 
@@ -51,12 +54,14 @@ export class StreamSender<T> implements AsyncDisposable {
     /** Bytes of a SenderError frame. */
     private readonly errorFrame: (message: string) => Uint8Array,
   ) {
+    // Not through `this`: the outlet lives as long as the stream, and must not keep a sender that the application has dropped.
+    const { cancelController, stopController } = this;
     outlet.onSignals(
       () => {
-        if (!this.cancelController.signal.aborted) this.cancelController.abort();
+        if (!cancelController.signal.aborted) cancelController.abort();
       },
       () => {
-        if (!this.stopController.signal.aborted) this.stopController.abort();
+        if (!stopController.signal.aborted) stopController.abort();
       },
     );
   }
@@ -146,6 +151,19 @@ export class StreamSender<T> implements AsyncDisposable {
   async detach(): Promise<StreamAnchorHandle> {
     this.end(ENDING_DETACHED);
     return this.anchor;
+  }
+
+  /**
+   * What became of the stream's output, once that is known. Callable at any time, any number of times; never rejects.
+   *
+   * - `sent`: all of it, the end included, was handed to the connection (on the anchor's own thread: to the anchor). No word from the
+   *   consumer is waited for. What a connection loses after that is still `sent`, and so is an item so large that the consumer has
+   *   yet to fetch it.
+   * - `discarded`: some of it was thrown away: the consumer cancelled, the connection or the lane failed, the slot never opened, the
+   *   node closed before the stream had ended.
+   */
+  retired(): Promise<RetiredOutcome> {
+    return this.outlet.retired();
   }
 
   /** Gives the stream up: the consumer sees `ERR_SENDER_DROPPED`. Does nothing after `finalize` or `detach`. */
