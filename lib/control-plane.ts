@@ -89,6 +89,8 @@ export class ControlPlane {
       initialCredit: options.mux.initialCredit,
       slotByteBudget: options.mux.slotByteBudget,
       heartbeatIntervalMs: options.heartbeatIntervalMs,
+      acceptWindowMs: options.acceptWindowMs,
+      unattachedTimeoutMs: options.unattachedTimeoutMs,
       lanes: options.lanes,
     };
     this.registry = new AnchorRegistry(workerId, this.plane, this.peers, this.calls, terms, options.maxStreams);
@@ -132,6 +134,7 @@ export class ControlPlane {
       responseSlotsExhausted: () => calls.slotsExhausted,
       activeAnchors: () => registry.active,
       bindsNeverOpened: () => registry.neverOpened,
+      bindsReaped: () => registry.bindsReaped,
     };
   }
 

@@ -9,6 +9,7 @@ import { Membership } from './control/membership.js';
 import { ownAddress, ownEndpoints } from './control/own-address.js';
 import type { PeerTarget } from './control/peer-book.js';
 import type { CloseOptions, CloseReport } from './control/shutdown.js';
+import { unattachedTimeout } from './control/unattached-timer.js';
 import { ControlPlane } from './control-plane.js';
 import { VeloError } from './errors.js';
 import type { MessageHandler } from './messenger/handlers.js';
@@ -34,6 +35,11 @@ export interface AnchorOptions<T> {
   codec?: ItemCodec<T> | undefined;
   /** How often the sender proves that it lives, in milliseconds, 10 at the least. Default: the node's. */
   heartbeatIntervalMs?: number | undefined;
+  /**
+   * How long the anchor is kept while no sender is attached, in milliseconds. Default: the node's. `setTimeout` of the anchor changes
+   * it.
+   */
+  unattachedTimeoutMs?: number | undefined;
 }
 
 export interface AttachStreamOptions<T> extends AttachOptions {
@@ -45,6 +51,8 @@ export interface AttachStreamOptions<T> extends AttachOptions {
 export interface VeloStats extends CellTotals {
   /** Records written, by type. */
   recordsSent: { data: number; openSlot: number; closeSlot: number; creditUpdate: number; lifecycle: number };
+  /** Streams that ended because nobody opened them within the accept window. */
+  unclaimedBindsReaped: number;
   /** Attaches from other nodes that were accepted, by transport key. */
   attaches: Readonly<Record<string, number>>;
   /** Anchors that exist, senders that are open, calls in flight, peers known. */
@@ -249,7 +257,10 @@ export class Velo implements AsyncDisposable, Measured {
    */
   createAnchor<T = unknown>(options: AnchorOptions<T> = {}): StreamAnchor<T> {
     const { registry } = this.open();
-    const entry = registry.create(heartbeatInterval(options.heartbeatIntervalMs, this.options.heartbeatIntervalMs));
+    const entry = registry.create(
+      heartbeatInterval(options.heartbeatIntervalMs, this.options.heartbeatIntervalMs),
+      unattachedTimeout(options.unattachedTimeoutMs) ?? this.options.unattachedTimeoutMs,
+    );
     return new StreamAnchor<T>(entry, options.codec ?? msgpackCodec<T>());
   }
 
@@ -294,6 +305,7 @@ export class Velo implements AsyncDisposable, Measured {
       ...totals,
       spoofSuspected: totals.spoofSuspected + gate.moves,
       watchdogFirings: totals.watchdogFirings + registry.neverOpened,
+      unclaimedBindsReaped: registry.bindsReaped,
       droppedReplyToNobody: totals.droppedReplyToNobody + messenger.repliesToNobody,
       recordsSent: {
         data: totals.recordsSentData,

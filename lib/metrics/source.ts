@@ -31,4 +31,6 @@ export interface MetricsSource {
   activeAnchors(): number;
   /** Streams whose sender was let in and never came; part of what watchdogs ended. */
   bindsNeverOpened(): number;
+  /** Binds that nobody claimed within the accept window. */
+  bindsReaped(): number;
 }

@@ -39,6 +39,13 @@ export const STREAMING_FAMILIES: readonly FamilySpec[] = [
     labels: [],
     read: (source, emit) => emit.value({}, source.cell(index('watchdogFirings')) + source.bindsNeverOpened()),
   },
+  {
+    name: 'velo_streaming_unclaimed_bind_reaped_total',
+    type: 'counter',
+    help: 'Streams that ended because nobody opened them within the accept window.',
+    labels: [],
+    read: (source, emit) => emit.value({}, source.bindsReaped()),
+  },
   counter(
     'velo_streaming_slot_credit_exhausted_total',
     'creditExhausted',

@@ -52,6 +52,7 @@ const FAMILIES: Readonly<Record<string, readonly [type: string, ...labels: strin
   velo_rendezvous_active_slots: ['gauge'],
   velo_streaming_active_anchors: ['gauge'],
   velo_streaming_heartbeat_watchdog_firings_total: ['counter'],
+  velo_streaming_unclaimed_bind_reaped_total: ['counter'],
   velo_streaming_slot_credit_exhausted_total: ['counter'],
   velo_streaming_mux_live_slots: ['gauge'],
   velo_streaming_mux_reader_stall_total: ['counter'],

@@ -23,6 +23,7 @@ function nodeOf(cell: number): Measured {
       pendingResponses: () => 0,
       responseSlotsExhausted: () => 0,
       bindsNeverOpened: () => 0,
+      bindsReaped: () => 0,
       activeAnchors: () => 0,
     },
   };
