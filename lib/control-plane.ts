@@ -21,6 +21,7 @@ import type { MetricsSource } from './metrics/source.js';
 import type { ResolvedOptions } from './options.js';
 import type { ClientRows } from './plane/conduit.js';
 import type { NodeBlock } from './plane/node-block.js';
+import { Abandoned } from './streaming/abandoned.js';
 import { u64High, u64Low } from './wire/bytes.js';
 import type { PeerInfo } from './wire/peer-info.js';
 
@@ -37,6 +38,8 @@ export class ControlPlane {
   readonly data: DataClient;
   readonly registry: AnchorRegistry;
   readonly attacher: Attacher;
+  /** Here, and not with the node that the application holds: what it drops with its node must be found too. */
+  readonly abandoned = new Abandoned();
   readonly shutdown: Shutdown;
 
   constructor(

@@ -23,7 +23,7 @@ import { startLanes } from './start-lanes.js';
 import { LocalOutlet } from './streaming/local-outlet.js';
 import { MuxOutlet } from './streaming/mux-outlet.js';
 import { StreamAnchor } from './streaming/stream-anchor.js';
-import { StreamSender } from './streaming/stream-sender.js';
+import { type Outlet, StreamSender } from './streaming/stream-sender.js';
 import { type ItemCodec, msgpackCodec } from './wire/codec.js';
 import { senderErrorFrame } from './wire/frame.js';
 import type { DataHandle, StreamAnchorHandle } from './wire/handle.js';
@@ -55,6 +55,9 @@ export interface VeloStats extends CellTotals {
   unclaimedBindsReaped: number;
   /** Attaches from other nodes that were accepted, by transport key. */
   attaches: Readonly<Record<string, number>>;
+  /** Senders and anchors that were garbage-collected before their streams had ended. */
+  abandonedSenders: number;
+  abandonedAnchors: number;
   /** Anchors that exist, senders that are open, calls in flight, peers known. */
   anchors: number;
   senders: number;
@@ -251,7 +254,8 @@ export class Velo implements AsyncDisposable, Measured {
   // -- streams
 
   /**
-   * Makes an anchor: the consumer's end of a stream. Give its `handle` to the producer.
+   * Makes an anchor: the consumer's end of a stream. Give its `handle` to the producer, and keep the anchor: one that is
+   * garbage-collected is cancelled, counted and warned about.
    *
    * @throws VeloError `ERR_LIMIT` above `maxStreams`, `ERR_INVALID_ARGUMENT` for an interval out of range.
    */
@@ -261,7 +265,9 @@ export class Velo implements AsyncDisposable, Measured {
       heartbeatInterval(options.heartbeatIntervalMs, this.options.heartbeatIntervalMs),
       unattachedTimeout(options.unattachedTimeoutMs) ?? this.options.unattachedTimeoutMs,
     );
-    return new StreamAnchor<T>(entry, options.codec ?? msgpackCodec<T>());
+    const anchor = new StreamAnchor<T>(entry, options.codec ?? msgpackCodec<T>());
+    this.parts.abandoned.watchAnchor(anchor, entry);
+    return anchor;
   }
 
   /**
@@ -284,10 +290,16 @@ export class Velo implements AsyncDisposable, Measured {
         outlet = new LocalOutlet<T>(entry, codec);
         return outlet;
       });
-      return new StreamSender<T>(outlet, handle, senderErrorFrame);
+      return this.sender(outlet, handle);
     }
     const core = await attacher.attach(handle, options);
-    return new StreamSender<T>(new MuxOutlet<T>(core, codec, this.options.host === 'inline'), handle, senderErrorFrame);
+    return this.sender(new MuxOutlet<T>(core, codec, this.options.host === 'inline'), handle);
+  }
+
+  private sender<T>(outlet: Outlet<T>, handle: StreamAnchorHandle): StreamSender<T> {
+    const sender = new StreamSender<T>(outlet, handle, senderErrorFrame);
+    this.parts.abandoned.watchSender(sender, outlet);
+    return sender;
   }
 
   /** Everything sent so far leaves now: one write per peer that has any. Returns at once, waits for nothing, never throws. */
@@ -300,7 +312,7 @@ export class Velo implements AsyncDisposable, Measured {
   /** Numbers of this node, for people and tests. Counters only grow. */
   stats(): VeloStats {
     const totals = readTotals(this.node);
-    const { registry, plane, calls, peers, gate, messenger } = this.parts;
+    const { registry, plane, calls, peers, gate, messenger, abandoned } = this.parts;
     return {
       ...totals,
       spoofSuspected: totals.spoofSuspected + gate.moves,
@@ -315,6 +327,8 @@ export class Velo implements AsyncDisposable, Measured {
         lifecycle: totals.recordsSentLifecycle,
       },
       attaches: { ...registry.attaches },
+      abandonedSenders: abandoned.senders,
+      abandonedAnchors: abandoned.anchors,
       anchors: registry.active,
       senders: plane.liveRows().senders,
       pendingCalls: calls.pending,

@@ -41,8 +41,11 @@ const DEFAULT_BLOCK_MS = 30_000;
  * A stream's producer. Made by `Velo.attachAnchor`.
  *
  * Every stream ends in exactly one way: `finalize`, `detach`, `close` (the consumer sees `ERR_SENDER_DROPPED`), or the consumer's
- * cancel. The three act at once and never wait for room; the
- * consumer sees everything sent before.
+ * cancel. The three act at once and never wait for room; the consumer sees everything sent before.
+ *
+ * A sender keeps its place on the node (`maxStreams`) until it is ended, also when its consumer has cancelled. One that is
+ * garbage-collected unended is closed, counted and warned about; a listener of `cancelSignal` or `stopSignal` that refers to the
+ * sender keeps it alive.
  */
 export class StreamSender<T> implements AsyncDisposable {
   private readonly cancelController = new AbortController();
