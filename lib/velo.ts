@@ -20,11 +20,20 @@ import { heartbeatInterval, type ResolvedOptions, resolveOptions, rowsFor, type 
 import { ClientRows, createClientRows } from './plane/conduit.js';
 import { createNodeBlock, NodeBlock } from './plane/node-block.js';
 import { startLanes } from './start-lanes.js';
+import {
+  ANCHOR_FIELDS,
+  ATTACH_FIELDS,
+  checkFields,
+  checkKey,
+  checkSignal,
+  codecOf,
+  handleOf,
+} from './streaming/checks.js';
 import { LocalOutlet } from './streaming/local-outlet.js';
 import { MuxOutlet } from './streaming/mux-outlet.js';
 import { StreamAnchor } from './streaming/stream-anchor.js';
 import { type Outlet, StreamSender } from './streaming/stream-sender.js';
-import { type ItemCodec, msgpackCodec } from './wire/codec.js';
+import type { ItemCodec } from './wire/codec.js';
 import { senderErrorFrame } from './wire/frame.js';
 import type { DataHandle, StreamAnchorHandle } from './wire/handle.js';
 import { PeerInfo } from './wire/peer-info.js';
@@ -257,15 +266,17 @@ export class Velo implements AsyncDisposable, Measured {
    * Makes an anchor: the consumer's end of a stream. Give its `handle` to the producer, and keep the anchor: one that is
    * garbage-collected is cancelled, counted and warned about.
    *
-   * @throws VeloError `ERR_LIMIT` above `maxStreams`, `ERR_INVALID_ARGUMENT` for an interval out of range.
+   * @throws VeloError `ERR_LIMIT` above `maxStreams`, `ERR_INVALID_ARGUMENT` for a time out of range, and for an option that there is not.
    */
   createAnchor<T = unknown>(options: AnchorOptions<T> = {}): StreamAnchor<T> {
     const { registry } = this.open();
+    checkFields('createAnchor', options, ANCHOR_FIELDS);
+    const codec = codecOf(options.codec);
     const entry = registry.create(
       heartbeatInterval(options.heartbeatIntervalMs, this.options.heartbeatIntervalMs),
       unattachedTimeout(options.unattachedTimeoutMs) ?? this.options.unattachedTimeoutMs,
     );
-    const anchor = new StreamAnchor<T>(entry, options.codec ?? msgpackCodec<T>());
+    const anchor = new StreamAnchor<T>(entry, codec);
     this.parts.abandoned.watchAnchor(anchor, entry);
     return anchor;
   }
@@ -277,11 +288,15 @@ export class Velo implements AsyncDisposable, Measured {
    * stream ended while its slot was being opened), and what a call rejects with.
    */
   async attachAnchor<T = unknown>(
-    handle: StreamAnchorHandle,
+    to: StreamAnchorHandle,
     options: AttachStreamOptions<T> = {},
   ): Promise<StreamSender<T>> {
     const { registry, attacher } = this.open();
-    const codec = options.codec ?? msgpackCodec<T>();
+    checkFields('attachAnchor', options, ATTACH_FIELDS);
+    checkSignal(options.signal);
+    checkKey(options.key);
+    const codec = codecOf(options.codec);
+    const handle = handleOf(to);
     if (handle.worker === this.workerId) {
       const { signal } = options;
       if (signal?.aborted) throw new VeloError('ERR_ABORTED', 'attach was aborted', { cause: signal.reason });

@@ -20,6 +20,7 @@ import {
   isItem,
 } from '../wire/frame.js';
 import type { StreamAnchorHandle } from '../wire/handle.js';
+import { checkSignal } from './checks.js';
 
 /** What `frames()` yields. */
 export type AnchorFrame<T> =
@@ -186,6 +187,7 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
     { signal }: ReadOptions = {},
     { softErrorsAsFrames = false, tap }: { softErrorsAsFrames?: boolean; tap?: FeedTap } = {},
   ): AsyncIterableIterator<R, undefined> {
+    checkSignal(signal);
     /** What can be had without waiting: a result, or undefined when nothing is there. */
     const readNow = (): IteratorResult<R, undefined> | undefined => {
       for (;;) {

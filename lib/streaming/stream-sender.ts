@@ -5,6 +5,7 @@ import type { RetiredOutcome } from '../control/sender-core.js';
 import { VeloError } from '../errors.js';
 import { ENDING_DETACHED, ENDING_DROPPED, ENDING_FINALIZED } from '../plane/rows.js';
 import type { StreamAnchorHandle } from '../wire/handle.js';
+import { checkSignal, checkText } from './checks.js';
 
 /** Where a sender's records go. */
 export interface Outlet<T> {
@@ -135,12 +136,17 @@ export class StreamSender<T> implements AsyncDisposable {
 
   private room(signal: AbortSignal | undefined): Promise<void> {
     if (signal === undefined) return this.outlet.roomAgain();
+    checkSignal(signal);
     if (signal.aborted) return Promise.reject(aborted(signal));
     return raceAbort(this.outlet.roomAgain(), signal);
   }
 
-  /** Reports a soft error: the consumer's loop rejects with `ERR_SENDER_ERROR`, the stream goes on. Waits for room like `send`. */
+  /**
+   * Reports a soft error: the consumer's loop rejects with `ERR_SENDER_ERROR`, the stream goes on. Waits for room like `send`, and
+   * rejects as it does; with `ERR_INVALID_ARGUMENT` unless `message` is a string.
+   */
   async sendErr(message: string, options?: WaitOptions): Promise<void> {
+    checkText('message', message);
     const frame = this.errorFrame(message);
     while (!this.outlet.trySendFrame(frame)) await this.room(options?.signal);
   }
