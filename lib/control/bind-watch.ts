@@ -24,17 +24,27 @@ export interface BindTerms {
   readonly acceptWindowMs: number;
 }
 
+/** The accept window of a bind, whoever may come. */
 class AcceptAlarm extends Alarm {
+  private extended = false;
+
   constructor(
     windowMs: number,
     private readonly bind: Bind,
+    private readonly from: number,
   ) {
     super(windowMs);
   }
 
-  ring(): void {
+  ring(now: number): void {
+    const claimed = this.bind.isClaimed();
+    // A window that ended late has another one behind it, in which a lane may find the opening.
+    if (!claimed && !this.extended && now - this.from > this.intervalMs * (1 + LATE)) {
+      this.extended = true;
+      return;
+    }
     this.stop();
-    if (!this.bind.isClaimed()) this.bind.unclaimed();
+    if (!claimed) this.bind.unclaimed();
   }
 }
 
@@ -78,7 +88,7 @@ export class BindWatch {
 
   constructor(alarms: Alarms, bind: Bind, terms: BindTerms, now: number) {
     const { heartbeatMs, acceptWindowMs } = terms;
-    this.accept = new AcceptAlarm(acceptWindowMs, bind);
+    this.accept = new AcceptAlarm(acceptWindowMs, bind, now);
     alarms.set(this.accept);
     if (heartbeatMs === undefined) return;
     this.silence = new SilenceAlarm(heartbeatMs, bind, this.accept, now);

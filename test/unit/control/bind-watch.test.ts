@@ -127,6 +127,23 @@ describe('control: binds that nobody opens', () => {
     expect([bind.reaped, bind.silences, alarms.size]).to.deep.equal([1, 0, 0]);
   });
 
+  it('a process that was stopped gives the opening in its sockets one more accept window', () => {
+    const bind = new FakeBind();
+    watchToTheEnd(bind);
+    pass(10 * ACCEPT);
+    expect(bind.reaped).to.equal(0);
+    pass(ACCEPT - 1);
+    expect(bind.reaped).to.equal(0);
+    pass(1);
+    expect([bind.reaped, alarms.size]).to.deep.equal([1, 0]);
+    const late = new FakeBind();
+    watchToTheEnd(late);
+    pass(10 * ACCEPT);
+    late.claimed = true;
+    pass(10 * ACCEPT);
+    expect([late.reaped, alarms.size]).to.deep.equal([0, 0]);
+  });
+
   it('a claimed one outlives its accept window', () => {
     const bind = new FakeBind();
     watchToTheEnd(bind);
