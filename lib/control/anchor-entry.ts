@@ -272,7 +272,7 @@ export class AnchorEntry {
   }
 
   /** The bind is taken back because nobody opened its slot: the stream ends as dropped. False: somebody has, or it is gone. */
-  takeBack(feed: Feed): boolean {
+  neverOpened(feed: Feed): boolean {
     const { cancelHandle } = this;
     if (this.feed !== feed || !feed.unbind()) return false;
     this.remove();

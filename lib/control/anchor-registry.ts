@@ -199,10 +199,10 @@ export class AnchorRegistry {
       {
         isClaimed: () => feed.claimed,
         silent: () => {
-          if (entry.takeBack(feed)) this.neverOpened += 1;
+          if (entry.neverOpened(feed)) this.neverOpened += 1;
         },
         unclaimed: () => {
-          if (entry.takeBack(feed)) this.bindsReaped += 1;
+          if (entry.neverOpened(feed)) this.bindsReaped += 1;
         },
       },
       { heartbeatMs: entry.heartbeatIntervalMs, acceptWindowMs: this.terms.acceptWindowMs },
