@@ -285,10 +285,11 @@ export class Velo implements AsyncDisposable, Measured {
    * Attaches to an anchor, as its one sender. On the anchor's own node the sender writes straight to it, without a transport.
    * Rejects with `ERR_ANCHOR_NOT_FOUND` and `ERR_ALREADY_ATTACHED` (own node), `ERR_ATTACH_REFUSED` (the other node's reason),
    * `ERR_WRONG_HANDLE_KIND`, `ERR_NO_WINDOW`, `ERR_UNSUPPORTED_TRANSPORT`, `ERR_LIMIT`, `ERR_ABORTED`, `ERR_CHANNEL_CLOSED` (the
-   * stream ended while its slot was being opened), and what a call rejects with.
+   * stream ended while its slot was being opened), `ERR_INVALID_ARGUMENT` and `ERR_BAD_HANDLE` for a handle or option that is none, and
+   * what a call rejects with.
    */
   async attachAnchor<T = unknown>(
-    to: StreamAnchorHandle,
+    anchor: StreamAnchorHandle,
     options: AttachStreamOptions<T> = {},
   ): Promise<StreamSender<T>> {
     const { registry, attacher } = this.open();
@@ -296,7 +297,7 @@ export class Velo implements AsyncDisposable, Measured {
     checkSignal(options.signal);
     checkKey(options.key);
     const codec = codecOf(options.codec);
-    const handle = handleOf(to);
+    const handle = handleOf(anchor);
     if (handle.worker === this.workerId) {
       const { signal } = options;
       if (signal?.aborted) throw new VeloError('ERR_ABORTED', 'attach was aborted', { cause: signal.reason });
