@@ -3,6 +3,7 @@
 import { availableParallelism } from 'node:os';
 import type { Discovery } from './control/discovery.js';
 import type { AcceptPeer } from './control/hello-gate.js';
+import { unattachedTimeout } from './control/unattached-timer.js';
 import { VeloError } from './errors.js';
 import type { LaneHostKind } from './lanes/host.js';
 import { socketPathFault } from './lanes/socket-file.js';
@@ -42,6 +43,16 @@ export interface VeloOptions {
    * three to four times as long. Default 5,000.
    */
   heartbeatIntervalMs?: number | undefined;
+  /**
+   * How long an anchor is kept while no sender is attached, in milliseconds: from its creation, and from each detach. Then it is
+   * removed: its reader ends, and an attach finds nothing. Default: for ever.
+   */
+  unattachedTimeoutMs?: number | undefined;
+  /**
+   * How long the place of a sender that was let in is kept until its stream opens, in milliseconds. Then its reader gets
+   * `ERR_SENDER_DROPPED`. Three heartbeat intervals end it before, where they are shorter. Default 180,000.
+   */
+  acceptWindowMs?: number | undefined;
   /** How long a call waits for its answer, in milliseconds. Default 30,000. */
   callTimeoutMs?: number | undefined;
   /** How long a dialed connection may take to stand, in milliseconds. Default 5,000. */
@@ -112,6 +123,8 @@ export interface ResolvedOptions {
   numaNode: number | undefined;
   mux: MuxConfig;
   heartbeatIntervalMs: number;
+  unattachedTimeoutMs: number | undefined;
+  acceptWindowMs: number;
   callTimeoutMs: number;
   connectTimeoutMs: number;
   ringBytes: number;
@@ -148,6 +161,7 @@ const MAX_LOOK_AGAIN_MS = 100;
 const SPARE_CORES = 4;
 const DEFAULT_MAX_STREAMS = 16_384;
 const DEFAULT_HEARTBEAT_MS = 5_000;
+const DEFAULT_ACCEPT_WINDOW_MS = 180_000;
 const MAX_PULLS = 1_024;
 
 const KNOWN: ReadonlySet<string> = new Set([
@@ -160,6 +174,8 @@ const KNOWN: ReadonlySet<string> = new Set([
   'flushPolicy',
   'mux',
   'heartbeatIntervalMs',
+  'unattachedTimeoutMs',
+  'acceptWindowMs',
   'callTimeoutMs',
   'connectTimeoutMs',
   'ringBytes',
@@ -211,6 +227,8 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     port: integer('port', options.port, 0, 0, MAX_PORT),
     mux: resolveMuxConfig({ ...options.mux, flushPolicy: options.flushPolicy }),
     heartbeatIntervalMs: heartbeatInterval(options.heartbeatIntervalMs, DEFAULT_HEARTBEAT_MS),
+    unattachedTimeoutMs: unattachedTimeout(options.unattachedTimeoutMs),
+    acceptWindowMs: integer('acceptWindowMs', options.acceptWindowMs, DEFAULT_ACCEPT_WINDOW_MS, 1, MAX_TIME_MS),
     callTimeoutMs: integer('callTimeoutMs', options.callTimeoutMs, 30_000, 1, MAX_TIME_MS),
     connectTimeoutMs: integer('connectTimeoutMs', options.connectTimeoutMs, 5_000, 1, MAX_TIME_MS),
     ringBytes: integer('ringBytes', options.ringBytes, DEFAULT_RING_BYTES, 1, MAX_BYTES),

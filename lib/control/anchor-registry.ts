@@ -30,12 +30,14 @@ import {
   MAX_LANES,
   MESSENGER_MUX_KEY,
 } from '../wire/names.js';
+import { Alarms } from './alarms.js';
 import { AnchorEntry, type LocalAttachment } from './anchor-entry.js';
 import { BindWatch } from './bind-watch.js';
 import type { Calls } from './calls.js';
 import { Feed } from './feed.js';
 import type { Messenger } from './messenger.js';
 import type { PeerBook } from './peer-book.js';
+import { UnattachedTimer } from './unattached-timer.js';
 
 /** The window and pace this node offers to senders. */
 export interface AnchorTerms {
@@ -44,6 +46,10 @@ export interface AnchorTerms {
   /** Watermark in bytes per slot (B). */
   slotByteBudget: number;
   heartbeatIntervalMs: number;
+  /** How long a bind may wait to be claimed. */
+  acceptWindowMs: number;
+  /** How long an anchor is kept that nobody is attached to; undefined: for ever. */
+  unattachedTimeoutMs: number | undefined;
   /** Lanes of this node. */
   lanes: number;
 }
@@ -65,7 +71,7 @@ export class AnchorRegistry {
   onStreamBegins: () => void = () => {};
   /** A sender that was let in never opened its slot. */
   onNeverOpened: (feed: Feed, sender: bigint) => void = () => {};
-  private readonly binds = new BindWatch(() => performance.now());
+  private readonly alarms = new Alarms(() => performance.now());
   /** Live slots and unclaimed binds by (peer, chosen lane). */
   private readonly loads = new Map<bigint, Uint32Array>();
 
@@ -89,7 +95,10 @@ export class AnchorRegistry {
   }
 
   /** @throws VeloError `ERR_LIMIT` above `maxStreams`. */
-  create(heartbeatIntervalMs = this.terms.heartbeatIntervalMs): AnchorEntry {
+  create(
+    heartbeatIntervalMs = this.terms.heartbeatIntervalMs,
+    unattachedTimeoutMs = this.terms.unattachedTimeoutMs,
+  ): AnchorEntry {
     if (this.anchors.size >= this.maxStreams)
       throw new VeloError('ERR_LIMIT', `maxStreams: this node already has ${this.maxStreams} anchors`);
     const handle = StreamAnchorHandle.pack(this.workerId, this.freeLocalId(), 'spsc');
@@ -100,6 +109,7 @@ export class AnchorRegistry {
       (removed) => this.anchors.delete(removed.handle.local),
     );
     this.anchors.set(handle.local, entry);
+    entry.waitForSender(new UnattachedTimer(this.alarms, () => entry.leave(), unattachedTimeoutMs));
     return entry;
   }
 
@@ -193,10 +203,10 @@ export class AnchorRegistry {
     const feed = new Feed(
       this.plane,
       lane,
-      () => entry.onReadable(),
+      () => entry.wakeReader(),
       () => {
         loads[lane]! -= 1;
-        tick.stop();
+        watch.stop();
       },
     );
     loads[lane]! += 1;
@@ -214,13 +224,26 @@ export class AnchorRegistry {
       slotByteBudget,
       entry.heartbeatIntervalMs,
     );
-    const expire = () => {
+    const takeBack = () => {
       const sender = entry.cancelHandle?.worker ?? 0n;
-      if (!entry.neverOpened(feed)) return;
-      this.neverOpened += 1;
+      if (!entry.neverOpened(feed)) return false;
       this.onNeverOpened(feed, sender);
+      return true;
     };
-    const tick = this.binds.watch({ isClaimed: () => feed.claimed, expire }, entry.heartbeatIntervalMs);
+    const watch = new BindWatch(
+      this.alarms,
+      {
+        isClaimed: () => feed.claimed,
+        silent: () => {
+          if (takeBack()) this.neverOpened += 1;
+        },
+        unclaimed: () => {
+          if (takeBack()) this.bindsReaped += 1;
+        },
+      },
+      { heartbeatMs: entry.heartbeatIntervalMs, acceptWindowMs: this.terms.acceptWindowMs },
+      performance.now(),
+    );
     return feed;
   }
 
@@ -279,7 +302,7 @@ export class AnchorRegistry {
 
   /** The lanes are gone: no anchor is left to attach to. */
   leaveAll(): void {
-    this.binds.stop();
+    this.alarms.stop();
     for (const entry of [...this.anchors.values()]) entry.leave();
   }
 }

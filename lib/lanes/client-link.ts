@@ -448,8 +448,21 @@ export class ClientLink {
     return true;
   }
 
+  /**
+   * The row's last flags. A client that nobody has asked about this stream is not woken for them: it finds the row when it is awake
+   * anyway, or short of rows.
+   */
+  retireSender(row: number, generation: number, flags: number): void {
+    const { senders } = this.rows;
+    if (!senders.setFlags(row, generation, flags)) return;
+    this.conduit.attention.add(row);
+    if (senders.watched(row)) this.mustRing = true;
+  }
+
   private attend(row: number): void {
-    if (this.conduit.attention.add(row)) this.mustRing = true;
+    // Always: the bit may stand already, put there by a retirement that nobody needed to ring for.
+    this.conduit.attention.add(row);
+    this.mustRing = true;
   }
 
   dropSender(stream: EgressStream): void {

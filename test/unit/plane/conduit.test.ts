@@ -38,6 +38,23 @@ describe('conduit', () => {
     }
   });
 
+  it('AC-23 drains are never refused: 100,000 of them, of 50 rows, are 50 names and all of their counts', () => {
+    const [buffer, shared] = [createConduit(SIZES), createClientRows(SIZES)];
+    const [client, worker] = [new ClientConduit(buffer, SIZES), new WorkerConduit(buffer, SIZES)];
+    const [here, there] = [new ClientRows(shared, SIZES).receivers, new ClientRows(shared, SIZES).receivers];
+    let named = 0;
+    for (let i = 0; i < 100_000; i++) {
+      here.addDrained(i % 50, 1);
+      if (client.drains.add(i % 50)) named += 1;
+    }
+    const rows = new Int32Array(SIZES.rows);
+    expect([named, worker.drains.take(rows)]).to.deep.equal([50, 50]);
+    let drained = 0;
+    for (const row of rows.subarray(0, 50)) drained += there.takeDrained(row);
+    expect(drained).to.equal(100_000);
+    expect(worker.drains.isEmpty()).to.equal(true);
+  });
+
   it('no part overwrites another', () => {
     const buffer = createConduit(SIZES);
     const [client, worker] = [new ClientConduit(buffer, SIZES), new WorkerConduit(buffer, SIZES)];
