@@ -80,7 +80,7 @@ class Child {
     const stats = this.node.stats();
     const { anchors, senders, liveSlots, pendingCalls, withheldRecords, stagedRecords, heldRecords } = stats;
     const { rendezvousSlots, rendezvousSlotBytes } = stats;
-    const { readerStalls, creditLost, malformedBatches, droppedBadMessage, decodeErrors, handlerErrors } = stats;
+    const { readerStalls, creditLost, malformedBatches, droppedBadMessage, handlerErrors } = stats;
     return {
       heapBytes: memory.heapUsed,
       externalBytes: memory.external,
@@ -100,7 +100,7 @@ class Child {
         rendezvousSlots,
         rendezvousSlotBytes,
       },
-      never: { readerStalls, creditLost, malformedBatches, droppedBadMessage, decodeErrors, handlerErrors },
+      never: { readerStalls, creditLost, malformedBatches, droppedBadMessage, handlerErrors },
     };
   }
 }

@@ -3,7 +3,7 @@
 
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Fleet } from './fleet.js';
-import { type FaultKind, faultsOf, type PlannedFault } from './plan.js';
+import { faultsOf, type PlannedFault } from './plan.js';
 import type { Verdict } from './verdict.js';
 
 /** Heartbeat intervals that a process stands still: within what a watchdog allows, and far beyond. */
@@ -66,5 +66,3 @@ export class Faults {
     excuse.to = Date.now();
   }
 }
-
-export type { FaultKind };

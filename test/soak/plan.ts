@@ -132,17 +132,20 @@ export interface PlannedFault {
   readonly within: number;
 }
 
-const FAULTS: readonly FaultKind[] = ['kill', 'stopShort', 'stopLong', 'cutBefore', 'cutWithin', 'cutWithin'];
+const FAULTS: readonly FaultKind[] = ['kill', 'stopShort', 'stopLong', 'cutBefore', 'cutWithin'];
 
-/** Faults one after the other, without an end. */
+/** Faults one after the other, without an end. Each kind at each place, in an order of the seed, before any comes again. */
 export function* faultsOf(seed: number, places: number): Generator<PlannedFault, never> {
   const random = new Random(seed ^ 0x5fa17);
+  const deck = () => {
+    const cards = FAULTS.flatMap((kind) => Array.from({ length: places }, (_, place) => ({ kind, place })));
+    for (let i = cards.length - 1; i > 0; i -= 1) {
+      const other = random.between(0, i);
+      [cards[i], cards[other]] = [cards[other]!, cards[i]!];
+    }
+    return cards;
+  };
   for (;;)
-    yield {
-      afterMs: random.between(100, 900),
-      kind: random.pick(FAULTS),
-      place: random.between(0, places - 1),
-      frames: random.between(0, 40),
-      within: random.next(),
-    };
+    for (const card of deck())
+      yield { ...card, afterMs: random.between(100, 700), frames: random.between(0, 40), within: random.next() };
 }

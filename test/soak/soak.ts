@@ -139,8 +139,11 @@ class Soak {
     let calm = false;
     while (!calm && Date.now() < deadline) {
       await pause(REST_POLL_MS);
-      const samples = await Promise.all(fleet.members.map((member) => member.sample(false)));
-      calm = samples.every(({ open, gauges }) => open === 0 && Object.values(gauges).every((value) => value === 0));
+      const looks = fleet.members.map(async (member) => {
+        const sample = await member.sample(false);
+        return sample.open === 0 && verdict.leftovers(member, sample).length === 0;
+      });
+      calm = (await Promise.all(looks)).every((empty) => empty);
     }
     for (const member of fleet.members) verdict.judgeSample(member, await member.sample(true));
     verdict.judgeStreams();
