@@ -59,11 +59,15 @@ function table(report: SoakReport): string {
   const lines = [
     `seed ${seed}: ${seconds} s, ${rounds} rounds, ${streams} streams, ${items} items read`,
     `faults: ${kills} kills, ${stops} stops, ${cuts} cuts; ${standstills} standstills of the machine`,
-    '',
-    'streams ended, as their readers saw it',
   ];
-  for (const [outcome, count] of Object.entries(report.ended).sort(([, a], [, b]) => b - a))
-    lines.push(`${String(count).padStart(10)}  ${outcome}`);
+  for (const [side, ended] of [
+    ['readers', report.ended],
+    ['writers', report.endedAtWriters],
+  ] as const) {
+    lines.push('', `streams ended, as their ${side} saw it`);
+    for (const [outcome, count] of Object.entries(ended).sort(([, a], [, b]) => b - a))
+      lines.push(`${String(count).padStart(10)}  ${outcome}`);
+  }
   lines.push('', 'processes, at their first rest and at their last');
   for (const { process: name, streams: ended, heapMiB, externalMiB, rssMiB, descriptors } of report.memory)
     lines.push(

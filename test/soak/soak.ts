@@ -23,7 +23,9 @@ export interface SoakReport {
   readonly seconds: number;
   readonly streams: number;
   readonly items: number;
+  /** How streams ended for their readers, and for their writers. */
   readonly ended: Readonly<Record<string, number>>;
+  readonly endedAtWriters: Readonly<Record<string, number>>;
   readonly kills: number;
   readonly stops: number;
   readonly cuts: number;
@@ -179,6 +181,7 @@ class Soak {
       streams: verdict.opened,
       items: verdict.items,
       ended: verdict.ended,
+      endedAtWriters: verdict.endedAtWriters,
       ...this.faults.counts,
       rounds,
       standstills: verdict.standstills,

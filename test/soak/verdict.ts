@@ -1,7 +1,8 @@
-// What a soak comes to: outcomes counted, and everything that must not be. An ending that is not clean needs an excuse: a fault at one
+// What a soak comes to: outcomes counted, and everything that must not be. An ending that is unclean needs an excuse: a fault at one
 // of its two processes while the stream was open, or shortly before.
 
 import type { SoakProcess } from './fleet.js';
+import { Ledger } from './ledger.js';
 import type { Sample, StreamReport } from './protocol.js';
 
 /** A fault, and which processes it struck. */
@@ -17,11 +18,9 @@ export interface Excuse {
 const CLEAN: ReadonlySet<string> = new Set(['finalized', 'cancelled', 'dropped as planned']);
 /** At a writer whose reader cancelled before it came, or came again: the anchor was not there any more, or went just then. */
 const CAME_LATE: ReadonlySet<string> = new Set(['attach ERR_ATTACH_REFUSED', 'attach ERR_CHANNEL_CLOSED']);
-/**
- * What a writer keeps of streams whose reader was killed: a node does not look after the health of its peers yet, so records that
- * wait for the credit of a dead one wait until the node closes.
- */
-const LEFT_BY_THE_DEAD: ReadonlySet<string> = new Set(['senders', 'liveSlots', 'withheldRecords']);
+/** What shows that a writer holds streams. */
+const HELD_STREAMS: ReadonlySet<string> = new Set(['senders', 'liveSlots']);
+const WAITING_RECORDS = 'withheldRecords';
 const MAX_FAILURES = 50;
 /** Samples that a process gives before it is compared with itself. */
 const WARM_UP_SAMPLES = 2;
@@ -48,12 +47,15 @@ const MEMORY: readonly MemoryBound[] = [
 export class Verdict {
   opened = 0;
   readonly ended: Record<string, number> = {};
+  /** As writers saw their ends. */
+  readonly endedAtWriters: Record<string, number> = {};
   readonly failures: string[] = [];
   /** Failures beyond those that are listed. */
   more = 0;
   items = 0;
   standstills = 0;
   readonly excuses: Excuse[] = [];
+  private readonly ledger = new Ledger();
   private suspects: StreamReport[] = [];
 
   constructor(private readonly aftermathMs: number) {}
@@ -84,11 +86,10 @@ export class Verdict {
 
   report(from: SoakProcess, streams: readonly StreamReport[]): void {
     for (const stream of streams) {
-      // Streams are counted at their readers; writers are heard too.
-      if (from.role === 'reader') {
-        this.ended[stream.outcome] = (this.ended[stream.outcome] ?? 0) + 1;
-        this.items += stream.items;
-      }
+      this.ledger.report(from.role, stream);
+      const counts = from.role === 'reader' ? this.ended : this.endedAtWriters;
+      counts[stream.outcome] = (counts[stream.outcome] ?? 0) + 1;
+      if (from.role === 'reader') this.items += stream.items;
       if (stream.wrong !== undefined) this.fail(`${describe(from, stream)}: ${stream.wrong}`);
       else if (from.role === 'reader' && stream.outcome === 'hung') this.fail(`${describe(from, stream)}`);
       else if (!CLEAN.has(stream.outcome) && !(from.role === 'writer' && CAME_LATE.has(stream.outcome)))
@@ -104,19 +105,28 @@ export class Verdict {
       const excused = this.excuses.some(
         (excuse) => touched(excuse) && excuse.from <= to && (excuse.to ?? to) + this.aftermathMs >= from,
       );
-      if (!excused)
+      // Only a sender whose reader died, or whose cancel was cut off, may have been left waiting.
+      const bereft = this.excuses.some(
+        ({ kind, names }) =>
+          (kind === 'kill' && names.includes(reader)) || (kind.startsWith('cut') && names.includes(writer)),
+      );
+      if (!excused || (outcome === 'hung' && !bereft))
         this.fail(
           `stream ${stream.stream}, ${reader} and ${writer}: ${outcome} after ${to - from} ms, without a fault`,
         );
     }
     this.suspects = [];
+    this.ledger.carryOver(this.excuses);
   }
 
   /** Gauges that are not 0, and have no reason. */
   leftovers({ role, name }: SoakProcess, { gauges }: Sample): (readonly [gauge: string, value: number])[] {
-    const bereft =
-      role === 'writer' && this.excuses.some(({ kind, names }) => kind === 'kill' && !names.includes(name));
-    return Object.entries(gauges).filter(([gauge, value]) => value !== 0 && !(bereft && LEFT_BY_THE_DEAD.has(gauge)));
+    const mayHold = role === 'writer' ? this.ledger.mayHold(name, this.excuses) : 0;
+    const explained = (gauge: string, value: number) =>
+      HELD_STREAMS.has(gauge)
+        ? value <= mayHold
+        : gauge === WAITING_RECORDS && (gauges.senders ?? 0) > 0 && mayHold > 0;
+    return Object.entries(gauges).filter(([gauge, value]) => value !== 0 && !explained(gauge, value));
   }
 
   /** A process at rest. */
