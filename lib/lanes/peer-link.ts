@@ -35,7 +35,8 @@ export interface PeerLane {
   now(): number;
   nextEpoch(): number;
   schedule(runnable: Runnable): void;
-  connect(to: Endpoint): OutgoingConnection;
+  connect(to: Endpoint, onLost: () => void): OutgoingConnection;
+  touch(): void;
   claim(
     table: IngressTable,
     anchorHi: number,
@@ -94,10 +95,15 @@ export class PeerLink {
     let connection = this.connections[k];
     // An idle connection holds nothing but the address that it would dial.
     if (connection === undefined || (this.moved && connection.state === 'idle')) {
-      connection = this.lane.connect(this.endpoint(k));
+      connection = this.lane.connect(this.endpoint(k), () => this.connectionLost(k));
       this.connections[k] = connection;
     }
     return connection;
+  }
+
+  private connectionLost(k: number): void {
+    this.batchers[k]?.connectionLost();
+    this.lane.touch();
   }
 
   private endpoint(k: number): Endpoint {
