@@ -11,6 +11,7 @@ const USAGE = `Usage: node dist/test/soak/run.js [options]
   --seconds n   how long there is load; closing and waiting come on top (60)
   --streams n   at most so many streams (no limit)
   --seed n      of plans and faults (drawn, and printed)
+  --heartbeat n interval of heartbeats in milliseconds (200, with --quick 400); a busy machine needs longer ones
   --quick       small, and patient with a busy machine
   --json        one JSON object on stdout
   --help
@@ -37,6 +38,7 @@ function parseCommandLine(argv: readonly string[]): { help: boolean; json: boole
         seconds: { type: 'string' },
         streams: { type: 'string' },
         seed: { type: 'string' },
+        heartbeat: { type: 'string' },
         quick: { type: 'boolean', default: false },
         json: { type: 'boolean', default: false },
         help: { type: 'boolean', default: false },
@@ -46,6 +48,7 @@ function parseCommandLine(argv: readonly string[]): { help: boolean; json: boole
       seconds: positive('seconds', values.seconds, DEFAULT_SECONDS),
       streams: positive('streams', values.streams, Number.POSITIVE_INFINITY),
       seed: positive('seed', values.seed, Math.floor(Math.random() * MAX_SEED)),
+      heartbeatMs: values.heartbeat === undefined ? undefined : positive('heartbeat', values.heartbeat, 0),
       quick: values.quick,
     };
     return { help: values.help, json: values.json, soak };

@@ -14,6 +14,8 @@ export interface SoakOptions {
   readonly seed: number;
   /** A small one: fewer streams at a time, patient heartbeats. */
   readonly quick: boolean;
+  /** Undefined: by size. */
+  readonly heartbeatMs: number | undefined;
   /** A line of progress. */
   readonly log: (line: string) => void;
 }
@@ -54,8 +56,7 @@ const TICK_MS = 50;
 const MIB = 1024 * 1024;
 
 /** What differs between a small soak, which must stand a busy machine, and a real one. */
-function scaleOf({ quick, seconds }: SoakOptions) {
-  const heartbeatMs = quick ? 400 : 200;
+function scaleOf({ quick, seconds, heartbeatMs = quick ? 400 : 200 }: SoakOptions) {
   const hangMs = quick ? 8_000 : 10_000;
   const callTimeoutMs = quick ? 5_000 : 4_000;
   return {
