@@ -101,16 +101,16 @@ export class PeerLink {
     return connection;
   }
 
-  private connectionLost(k: number): void {
-    this.batchers[k]?.connectionLost();
-    this.lane.touch();
-  }
-
   private endpoint(k: number): Endpoint {
     const { lanePorts, host, port, udsPath } = this.route;
     // A peer that publishes no lanes has one listener for all of them.
     const lane = lanePorts.length > 0 ? k % lanePorts.length : 0;
     return udsPath === undefined ? { host, port: lanePorts[lane] ?? port } : { path: lanePath(udsPath, lane) };
+  }
+
+  private connectionLost(k: number): void {
+    this.batchers[k]?.connectionLost();
+    this.lane.touch();
   }
 
   /** Sends a frame of the messenger; it rides lane 0. */
