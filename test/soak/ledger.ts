@@ -1,6 +1,6 @@
 // Which streams a writer may still hold although its readers have all ended: those whose reader cannot tell it any more. A killed reader
-// tells nothing and takes no record, and a node does not look after the health of its peers yet; a cancel that was on a connection when
-// that was cut is not said again. Every other stream must be gone at rest.
+// tells nothing and takes no record, and a node does not look after the health of its peers yet; the refusal of an opening that was on a
+// connection when that was cut is not said again. Every other stream must be gone at rest.
 
 import type { Role, StreamReport } from './protocol.js';
 import type { Excuse } from './verdict.js';

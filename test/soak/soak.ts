@@ -32,6 +32,8 @@ export interface SoakReport {
   readonly stops: number;
   readonly cuts: number;
   readonly rounds: number;
+  /** Streams that writers still held at the last rest, because nobody could tell them of their readers' ends. */
+  readonly heldForNobody: number;
   /** Times at which a process got no turn, without a fault of ours. */
   readonly standstills: number;
   /** Of processes that lived through several rounds: at their first rest and at their last. */
@@ -185,6 +187,7 @@ class Soak {
       endedAtWriters: verdict.endedAtWriters,
       ...this.faults.counts,
       rounds,
+      heldForNobody: this.fleet.members.reduce((sum, { samples }) => sum + (samples.at(-1)?.gauges.senders ?? 0), 0),
       standstills: verdict.standstills,
       memory: this.fleet.members.filter(({ samples }) => samples.length > 1).map(memoryOf),
       failures: verdict.more === 0 ? verdict.failures : [...verdict.failures, `and ${verdict.more} more`],
