@@ -425,11 +425,12 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     return link?.rows.receivers.isBound(sessionLo & ROW_MASK, sessionHi, sessionLo) ?? false;
   }
 
-  connect(to: Endpoint): OutgoingConnection {
+  connect(to: Endpoint, onLost: () => void): OutgoingConnection {
     return new OutgoingConnection({
       to,
       metrics: this.laneMetrics.sockets['path' in to ? 'uds' : 'tcp'],
       hooks: this.router.hooks,
+      onLost,
       connectTimeoutMs: this.options.connectTimeoutMs,
       connectionQueueBytes: this.options.connectionQueueBytes,
     });

@@ -35,7 +35,8 @@ export interface PeerLane {
   now(): number;
   nextEpoch(): number;
   schedule(runnable: Runnable): void;
-  connect(to: Endpoint): OutgoingConnection;
+  connect(to: Endpoint, onLost: () => void): OutgoingConnection;
+  touch(): void;
   claim(
     table: IngressTable,
     anchorHi: number,
@@ -94,7 +95,7 @@ export class PeerLink {
     let connection = this.connections[k];
     // An idle connection holds nothing but the address that it would dial.
     if (connection === undefined || (this.moved && connection.state === 'idle')) {
-      connection = this.lane.connect(this.endpoint(k));
+      connection = this.lane.connect(this.endpoint(k), () => this.connectionLost(k));
       this.connections[k] = connection;
     }
     return connection;
@@ -105,6 +106,11 @@ export class PeerLink {
     // A peer that publishes no lanes has one listener for all of them.
     const lane = lanePorts.length > 0 ? k % lanePorts.length : 0;
     return udsPath === undefined ? { host, port: lanePorts[lane] ?? port } : { path: lanePath(udsPath, lane) };
+  }
+
+  private connectionLost(k: number): void {
+    this.batchers[k]?.connectionLost();
+    this.lane.touch();
   }
 
   /** Sends a frame of the messenger; it rides lane 0. */

@@ -19,6 +19,7 @@ import { FlushGate } from './flush-gate.js';
 import { DEFAULT_SLOT_BYTE_BUDGET, type MuxConfig } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
 import { ReadyList } from './ready-list.js';
+import { RecentCancels } from './recent-cancels.js';
 import { ReplyStage } from './reply-stage.js';
 import { SlotEmitter } from './slot-emitter.js';
 import { SlotLife } from './slot-life.js';
@@ -66,6 +67,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   private readonly meter: ByteMeter;
   /** Opens that wait behind a batch the transport has not admitted yet; bounded by the slots. */
   private readonly openQueue = new Set<EgressSlot>();
+  private readonly recentCancels = new RecentCancels();
 
   /** `schedule` was called and `run` did not come yet. */
   private scheduled = false;
@@ -275,6 +277,12 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     if (this.inbox.owesReplies && !this.writer.parked) this.scheduleRun();
   }
 
+  /** The connection is gone, and with it whatever had not arrived: cancels are said again. Nothing else is sent twice. */
+  connectionLost(): void {
+    for (const { slotId, sessionHi, sessionLo, action } of this.recentCancels.take(this.port.now()))
+      this.inbox.replyLifecycle(slotId, sessionHi, sessionLo, action);
+  }
+
   /**
    * Writes what it may, then closes everything for good. Replies posted before this call leave with the last batch
    * unless the peer is congested.
@@ -302,6 +310,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   // -- what the writer and the inbox report
 
   batchAdmitted(manifest: BatchManifest): void {
+    for (const reply of manifest.lifecycleReplies) this.recentCancels.note(reply, this.port.now());
     if (manifest.opened !== undefined) this.life.opened(manifest.opened);
     for (const slot of manifest.terminals) this.life.retire(slot, 'sent');
   }
