@@ -1,0 +1,111 @@
+// The one place that looks inside a node: what the checks read of its lanes, slots, rows and queues, as plain values. Whoever moves
+// a private field of the library repairs it here and nowhere else. It must never change anything.
+
+import type { Velo } from '../../lib/index.js';
+import type { Lane } from '../../lib/lanes/lane.js';
+import type { ByteBudget } from '../../lib/mux/byte-budget.js';
+import type { EgressSlot } from '../../lib/mux/egress-slot.js';
+import type { IngressSlot } from '../../lib/mux/ingress-slot.js';
+import type { IngressTable } from '../../lib/mux/ingress-table.js';
+import type { MuxMetrics } from '../../lib/mux/mux-metrics.js';
+import type { PeerBatcher } from '../../lib/mux/peer-batcher.js';
+
+interface ConnectionInside {
+  readonly queuedFrames: number;
+  readonly queuedBytes: number;
+  readonly pendingFrames: number;
+}
+
+interface PeerInside {
+  readonly tables: readonly (IngressTable | undefined)[];
+  readonly peerBudget: ByteBudget;
+  readonly connections: readonly (ConnectionInside | undefined)[];
+}
+
+interface LaneInside {
+  readonly peers: readonly (PeerInside | undefined)[];
+}
+
+interface NodeInside {
+  readonly parts: {
+    readonly shutdown: { readonly host: { readonly lanes: readonly Lane[] } };
+    readonly plane: { readonly liveRows: { senders: number; receivers: number } };
+    readonly calls: { readonly pending: number };
+    readonly registry: { readonly active: number; readonly binds: { readonly size: number } };
+  };
+}
+
+interface BatcherInside {
+  readonly life: { readonly table: { snapshot(): EgressSlot[] } };
+  readonly inbox: { readonly size: number };
+}
+
+interface TableInside {
+  readonly directory: { readonly live: readonly IngressSlot[] };
+}
+
+function inside(node: Velo): NodeInside['parts'] {
+  return (node as unknown as NodeInside).parts;
+}
+
+export function lanesOf(node: Velo): readonly Lane[] {
+  return inside(node).shutdown.host.lanes;
+}
+
+export function metricsOf(lane: Lane): MuxMetrics {
+  return lane.metrics;
+}
+
+function peersOf(lane: Lane): PeerInside[] {
+  return (lane as unknown as LaneInside).peers.filter((peer) => peer !== undefined);
+}
+
+export function budgetsOf(lane: Lane): readonly { used: number; limit: number }[] {
+  const limit = lane.config.peerByteBudget;
+  return peersOf(lane).map(({ peerBudget }) => ({ used: peerBudget.used, limit }));
+}
+
+export function connectionsOf(lane: Lane): readonly ConnectionInside[] {
+  return peersOf(lane).flatMap(({ connections }) => connections.filter((connection) => connection !== undefined));
+}
+
+export function batchersOf(lane: Lane): readonly PeerBatcher[] {
+  return lane.batchers;
+}
+
+/** Slots of ours that are not over. */
+export function egressSlotsOf(batcher: PeerBatcher): readonly EgressSlot[] {
+  return (batcher as unknown as BatcherInside).life.table.snapshot();
+}
+
+/** Control that waits in a batcher. */
+export function controlOf(batcher: PeerBatcher): number {
+  return (batcher as unknown as BatcherInside).inbox.size;
+}
+
+/** Slots of peers that are not over, those moved aside included. */
+export function ingressSlotsOf(table: IngressTable): readonly IngressSlot[] {
+  return (table as unknown as TableInside).directory.live;
+}
+
+export function tablesOf(lane: Lane): readonly IngressTable[] {
+  return [...lane.tables()];
+}
+
+/** What a node still has in hand. All of it is 0 when it is closed. */
+export function leftovers(node: Velo): Record<string, number> {
+  const { plane, calls, registry } = inside(node);
+  const left: Record<string, number> = {
+    senders: plane.liveRows.senders,
+    receivers: plane.liveRows.receivers,
+    calls: calls.pending,
+    anchors: registry.active,
+  };
+  for (const lane of lanesOf(node)) {
+    const { liveSlots, heldRecords, withheldRecords, stagedRecords } = metricsOf(lane);
+    const gauges = { liveSlots, heldRecords, withheldRecords, stagedRecords };
+    for (const [name, value] of Object.entries(gauges)) left[name] = (left[name] ?? 0) + value;
+    left.heldBytes = (left.heldBytes ?? 0) + budgetsOf(lane).reduce((sum, { used }) => sum + used, 0);
+  }
+  return left;
+}
