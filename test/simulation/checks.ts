@@ -15,6 +15,7 @@ import {
   ingressSlotsOf,
   lanesOf,
   metricsOf,
+  slotsByPeer,
   tablesOf,
 } from './inside.js';
 import type { SimNode } from './sim-node.js';
@@ -132,38 +133,45 @@ function checkQueues(node: SimNode, lane: Lane, where: string, report: Report): 
 
 /**
  * The two ends of every stream: what a sender may still send, with what its receiver has on account, is never more than the window.
- * Only between processes that nothing befell, where nothing was repeated.
+ * Only between processes that nothing befell: a grant that was repeated by the network is one too many.
  */
 export function checkCredit(
   nodes: readonly SimNode[],
   untouched: (a: SimNode, b: SimNode) => boolean,
   report: Report,
 ): void {
-  const receivers = new Map<string, { slot: IngressSlot; node: SimNode }>();
   for (const node of nodes)
     for (const lane of lanesOf(node.velo))
-      for (const table of tablesOf(lane))
-        for (const slot of ingressSlotsOf(table)) receivers.set(nameOf(node, slot), { slot, node });
-  for (const node of nodes)
-    for (const lane of lanesOf(node.velo))
-      for (const batcher of batchersOf(lane))
-        for (const egress of egressSlotsOf(batcher)) {
-          for (const other of nodes) {
-            if (other === node) continue;
-            const found = receivers.get(nameOf(other, egress));
-            if (found === undefined || found.slot.id !== egress.id || !untouched(node, other)) continue;
-            const { outstanding, ungranted, limit } = found.slot;
-            const sum = egress.credit + egress.pendingCredit + outstanding + ungranted;
-            if (sum > limit)
-              report(
-                'credit made',
-                `n${node.number} → n${other.number} slot ${egress.id}: ${egress.credit}+${egress.pendingCredit} at the sender, ` +
-                  `${outstanding} outstanding, ${ungranted} ungranted of ${limit}`,
-              );
-          }
-        }
+      for (const { workerId, egress } of slotsByPeer(lane)) {
+        const other = nodes.find(({ velo }) => velo.workerId === workerId);
+        if (other === undefined || !untouched(node, other)) continue;
+        const name = `n${node.number} → n${other.number}`;
+        egress.forEach((slots, k) => {
+          for (const slot of slots) checkWindow(slot, receiverOf(other, node, k, slot), `${name} lane ${k}`, report);
+        });
+      }
 }
 
-function nameOf(node: SimNode, slot: IngressSlot | EgressSlot): string {
-  return `${node.number}:${slot.sessionHi >>> 0}:${slot.sessionLo >>> 0}`;
+function receiverOf(node: SimNode, sender: SimNode, k: number, slot: EgressSlot): IngressSlot | undefined {
+  for (const lane of lanesOf(node.velo))
+    for (const { workerId, ingress } of slotsByPeer(lane)) {
+      if (workerId !== sender.velo.workerId) continue;
+      const found = ingress[k]?.find(
+        ({ id, sessionHi, sessionLo }) =>
+          id === slot.id && sessionHi === slot.sessionHi && sessionLo === slot.sessionLo,
+      );
+      if (found !== undefined) return found;
+    }
+  return undefined;
+}
+
+function checkWindow(sender: EgressSlot, receiver: IngressSlot | undefined, where: string, report: Report): void {
+  if (receiver === undefined) return;
+  const { outstanding, ungranted, limit } = receiver;
+  if (sender.credit + sender.pendingCredit + outstanding + ungranted <= limit) return;
+  const has = `${sender.credit}+${sender.pendingCredit} at the sender`;
+  report(
+    'credit made',
+    `${where} slot ${sender.id}: ${has}, ${outstanding} outstanding, ${ungranted} ungranted of ${limit}`,
+  );
 }

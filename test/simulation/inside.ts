@@ -17,6 +17,9 @@ interface ConnectionInside {
 }
 
 interface PeerInside {
+  readonly workerHi: number;
+  readonly workerLo: number;
+  readonly batchers: readonly (PeerBatcher | undefined)[];
   readonly tables: readonly (IngressTable | undefined)[];
   readonly peerBudget: ByteBudget;
   readonly connections: readonly (ConnectionInside | undefined)[];
@@ -58,6 +61,21 @@ export function metricsOf(lane: Lane): MuxMetrics {
 
 function peersOf(lane: Lane): PeerInside[] {
   return (lane as unknown as LaneInside).peers.filter((peer) => peer !== undefined);
+}
+
+/** What a lane has with one peer, by mux lane. */
+export interface PeerSlots {
+  readonly workerId: bigint;
+  readonly egress: readonly (readonly EgressSlot[])[];
+  readonly ingress: readonly (readonly IngressSlot[])[];
+}
+
+export function slotsByPeer(lane: Lane): readonly PeerSlots[] {
+  return peersOf(lane).map(({ workerHi, workerLo, batchers, tables }) => ({
+    workerId: (BigInt(workerHi >>> 0) << 32n) | BigInt(workerLo >>> 0),
+    egress: Array.from(batchers, (batcher) => (batcher === undefined ? [] : egressSlotsOf(batcher))),
+    ingress: Array.from(tables, (table) => (table === undefined ? [] : ingressSlotsOf(table))),
+  }));
 }
 
 export function budgetsOf(lane: Lane): readonly { used: number; limit: number }[] {

@@ -234,15 +234,17 @@ async function sendOne(
   session.accepted += 1;
   try {
     if (plan.softErrors && stage.chance(0.2)) {
+      producer.velo.flushBatch();
       await producer.wait(`sendErr ${stream.id}`, sender.sendErr(`${stream.id}:${session.number}:${seq}`));
       return;
     }
     const item = makeItem(stream.id, session.number, seq, sizeOf(stage, plan.size));
-    if (plan.send === 'await') await producer.wait(`send ${stream.id}`, sender.send(item));
+    // Under Manual, who waits for room must have flushed: the room comes from what is written.
+    const manual = producer.options.flushPolicy === 'manual';
+    if (plan.send === 'await' && !manual) await producer.wait(`send ${stream.id}`, sender.send(item));
     else
       while (!sender.trySend(item)) {
-        // A pass that meets a full window is over.
-        if (plan.send === 'burst') producer.velo.flushBatch();
+        if (manual || plan.send === 'burst') producer.velo.flushBatch();
         await producer.wait(`ready ${stream.id}`, sender.ready());
       }
     // Accepted is copied: what the application does with its memory is its own business.

@@ -56,6 +56,8 @@ export interface Scenario {
   /** When the last incident and the last new stream come, in milliseconds. */
   readonly activeMs: number;
   readonly weather: Weather;
+  /** The network may be slower than what is sent. */
+  readonly saturated: boolean;
   readonly incidents: readonly Incident[];
   readonly streams: readonly StreamPlan[];
   /** Streams one after the other between two nodes, each on the slot index of the last. */
@@ -67,18 +69,20 @@ const NODE_COUNTS = { '2': 6, '3': 4, '4': 2, '6': 1, '8': 1 };
 
 export function draw(random: Random): Scenario {
   const mood = random.weighted(MOODS);
-  const heartbeatMs = random.pick([100, 300, 1_000]);
+  const heartbeatMs = random.pick([200, 400, 1_000]);
   const activeMs = random.between(300, 2_000);
   const count = Number(random.weighted(NODE_COUNTS));
   const nodes = Array.from({ length: count }, () => nodeOptions(random, heartbeatMs));
   const crowd = random.chance(0.15) ? random.between(100, 250) : random.between(3, 40);
   const many = crowd >= 100;
+  const sky = weather(random, mood);
   return {
     mood,
     nodes,
     heartbeatMs,
     activeMs,
-    weather: weather(random, mood),
+    weather: sky,
+    saturated: sky.slowWrite * sky.slowWriteMs > 1,
     incidents: incidents(random, mood, activeMs, heartbeatMs),
     streams: Array.from({ length: crowd }, () => streamPlan(random, activeMs, many)),
     reuses: random.chance(0.08) ? 300 : 0,
@@ -103,12 +107,19 @@ function nodeOptions(random: Random, heartbeatMs: number): VeloOptions {
       slotByteBudget: random.pick([0, 100, 5_000, 100_000]),
       peerByteBudget: random.pick([2_000, 50_000, 8 * 1024 * 1024]),
       maxBatchBytes: random.pick([100, 2_000, 61_440]),
-      creditSweepIntervalMs: random.pick([50, 200]),
+      creditSweepIntervalMs: random.pick([100, 200]),
       drainVisitFloorMs: random.pick([0, 2, 10]),
       replyLingerMs: random.pick([0, 1, 4]),
     },
   };
 }
+
+const SLOW = [
+  { slowWrite: 0, slowWriteMs: 0 },
+  { slowWrite: 0.1, slowWriteMs: 3 },
+  { slowWrite: 0.6, slowWriteMs: 0.6 },
+];
+const SATURATED = { slowWrite: 0.6, slowWriteMs: 20 };
 
 function weather(random: Random, mood: Mood): Weather {
   const made: Weather = {
@@ -116,9 +127,10 @@ function weather(random: Random, mood: Mood): Weather {
     latencyMs: random.pick([0.05, 0.5, 3]),
     jitterMs: random.pick([0.1, 1, 8]),
     split: random.pick([0, 0.2, 0.7]),
-    slowWrite: random.pick([0, 0.1, 0.6]),
-    slowWriteMs: random.pick([0.5, 5, 20]),
   };
+  // A network so slow that heartbeats come too late ends streams: saturation is what they are there to detect.
+  const slow = random.pick(mood === 'calm' ? SLOW : [...SLOW, SATURATED]);
+  Object.assign(made, slow);
   if (mood === 'lossy' || mood === 'chaos') {
     made.lose = random.pick([0, 0.005, 0.05]);
     made.duplicate = random.pick([0, 0.01, 0.05]);

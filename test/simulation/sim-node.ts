@@ -9,6 +9,8 @@ export class SimNode {
   /** A drain or close was begun: what peers ask of it may be refused. */
   leaving = false;
   closed = false;
+  /** Its peers have its address, and it has theirs. */
+  known = false;
   /** What the application waits for, by what it called. */
   private readonly waits = new Map<number, string>();
   private waitCount = 0;

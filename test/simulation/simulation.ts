@@ -13,7 +13,8 @@ import { describe, World } from './world/world.js';
 
 /** Heartbeats after which whatever is to end by silence has ended. */
 const SILENCE_HEARTBEATS = 10;
-const SETTLE_MS = 15_000;
+/** An unanswered hello alone takes 30 s, and an attach behind it 5 more, or an abort. */
+const SETTLE_MS = 45_000;
 const CLOSE_MS = 12_000;
 const CREDIT_CHECK_STEPS = 8;
 const MAX_STEPS = 400_000;
@@ -61,6 +62,7 @@ class Simulation implements Stage {
   private readonly forgotten: { node: SimNode; session: Session; sender: StreamSender<Uint8Array> }[] = [];
   private readonly failures: Failure[] = [];
   private hurry = false;
+  private streamIds = 0;
 
   constructor(
     private readonly seed: number,
@@ -119,7 +121,10 @@ class Simulation implements Stage {
     for (const options of this.scenario.nodes) this.make(options);
     await this.phase(this.world.now + 1_000, () => this.nodes.every(({ velo }) => velo !== undefined));
     for (const node of this.nodes) if (node.velo === undefined) this.failed('start', `n${node.number} did not start`);
-    if (!this.over) this.introduceAll();
+    if (this.over) return;
+    this.introduceAll();
+    if (this.scenario.saturated) for (const node of this.nodes) this.everybody(node, 'saturated');
+    await this.phase(this.world.now + 2);
   }
 
   private make(options: Scenario['nodes'][number]): SimNode {
@@ -138,8 +143,11 @@ class Simulation implements Stage {
   }
 
   private introduceAll(): void {
-    for (const node of this.nodes)
-      if (node.alive) this.world.post(node.process, 0.1, 'introduce', () => this.introduce(node));
+    const alive = this.nodes.filter((node) => node.alive && node.velo !== undefined);
+    for (const node of alive) this.world.post(node.process, 0.1, 'introduce', () => this.introduce(node));
+    this.world.schedule.after(1, 3, undefined, 'known', () => {
+      for (const node of alive) node.known = node.process.frozenUntil <= this.world.now;
+    });
   }
 
   private introduce(node: SimNode): void {
@@ -152,7 +160,7 @@ class Simulation implements Stage {
     for (const incident of this.scenario.incidents)
       this.world.schedule.after(incident.at, 3, undefined, incident.what, () => this.happen(incident));
     for (const plan of this.scenario.streams)
-      this.world.schedule.after(1 + plan.at, 3, undefined, 'open', () => this.open(plan, undefined));
+      this.world.schedule.after(2 + plan.at, 3, undefined, 'open', () => this.open(plan, undefined));
     if (this.scenario.reuses > 0) this.reuse();
   }
 
@@ -160,7 +168,7 @@ class Simulation implements Stage {
     const ready = this.ready();
     if (ready.length === 0) return undefined;
     const consumer = at ?? this.world.random.pick(ready);
-    const stream = new Stream(this.streams.length + 1, consumer, (check, message) => this.failed(check, message));
+    const stream = new Stream(++this.streamIds, consumer, (check, message) => this.failed(check, message));
     this.world.post(consumer.process, 0.01, 'anchor', () => {
       if (!consumer.alive || consumer.leaving) return;
       this.streams.push(stream);
@@ -171,7 +179,7 @@ class Simulation implements Stage {
   }
 
   private ready(): SimNode[] {
-    return this.nodes.filter((node) => node.alive && node.velo !== undefined && !node.leaving);
+    return this.nodes.filter((node) => node.alive && node.known && !node.leaving);
   }
 
   /** Streams one after the other from one node to one other: their slots have one index and all its generations. */

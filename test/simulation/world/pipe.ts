@@ -21,6 +21,8 @@ export interface PipeWatcher {
   /** A chunk was handed over: it must not be used any more once everything that came of it has run. */
   lent(chunk: Buffer): void;
   broken(what: string): void;
+  /** Only while tracing: a whole frame was taken. */
+  frame?: ((link: Link, bytes: Buffer, headerLength: number) => void) | undefined;
 }
 
 interface Arrival {
@@ -145,6 +147,7 @@ export class Pipe {
   private frame(bytes: Buffer, headerLength: number): void {
     const { random } = this.schedule;
     const { weather } = this.link;
+    this.watcher.frame?.(this.link, bytes, headerLength);
     const isBatch = bytes[2] === FRAME_MESSAGE && batchLaneOf(bytes, PREAMBLE_LEN, headerLength) >= 0;
     if (isBatch && weather.lose > 0 && random.chance(weather.lose)) {
       this.watcher.fault(this.link, 'lost');

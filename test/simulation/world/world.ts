@@ -2,7 +2,8 @@
 // comes of it run to its end, and then asks for a check. It knows nothing of streams.
 
 import { MessageChannel } from 'node:worker_threads';
-import type { Weather } from './link.js';
+import { frameText } from './frame-text.js';
+import type { Link, Weather } from './link.js';
 import { Network } from './network.js';
 import { realSetImmediate, substitute, watchUncaught } from './patches.js';
 import { Random } from './random.js';
@@ -69,6 +70,8 @@ export class World {
     const watcher = {
       lent: (chunk: Buffer) => void this.lent.push(chunk),
       broken: (what: string) => hooks.failed('frames', what),
+      frame:
+        hooks.trace && ((link: Link, bytes: Buffer, headerLength: number) => this.showFrame(link, bytes, headerLength)),
     };
     this.network = new Network(this.schedule, weather, watcher, (what) => this.owner(what));
   }
@@ -166,6 +169,11 @@ export class World {
     hash = Math.imul(hash ^ Math.floor(at * 1e6), HASH_PRIME);
     this.hashed = hash;
     this.hooks.trace?.(`${at.toFixed(4)} ${owner === undefined ? 'net' : `n${owner.number}`} ${label}`);
+  }
+
+  private showFrame({ from, to }: Link, bytes: Buffer, headerLength: number): void {
+    const text = frameText(bytes, headerLength);
+    this.hooks.trace?.(`${this.now.toFixed(4)} n${from.number} > n${to.number} ${text}`);
   }
 
   /** A line for the trace and a part of its hash. */
