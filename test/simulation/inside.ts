@@ -127,3 +127,35 @@ export function leftovers(node: Velo): Record<string, number> {
   }
   return left;
 }
+
+/** What a node's lanes say of the streams to one anchor, as text: for messages of failures. */
+export function describeSlots(node: Velo, anchor: bigint): string {
+  const found: string[] = [];
+  const hi = Number(anchor >> 32n);
+  const lo = Number(anchor & 0xffff_ffffn);
+  for (const lane of lanesOf(node)) {
+    for (const { egress } of slotsByPeer(lane))
+      for (const slot of egress.flat()) {
+        if (slot.anchorHi >>> 0 !== hi || slot.anchorLo >>> 0 !== lo) continue;
+        const { id, state, credit, nextSeq, withheld, inlet, fences, inletState } = slot;
+        found.push(
+          `sends as slot ${id >>> 8}.${id & 0xff}: state ${state}, credit ${credit}, next ${nextSeq}, ${withheld.length} withheld, ` +
+            `${inlet.length} stand, ${fences} fences, inlet ${inletState}`,
+        );
+      }
+  }
+  return found.join('; ');
+}
+
+/** A node's slots of peers, as text. */
+export function describeReceivers(node: Velo): string {
+  const found: string[] = [];
+  for (const lane of lanesOf(node))
+    for (const { ingress } of slotsByPeer(lane))
+      for (const { id, next, outstanding, ungranted, limit, heldRecords, closeSeq } of ingress.flat())
+        found.push(
+          `receives as slot ${id >>> 8}.${id & 0xff}: next ${next}, ${outstanding}+${ungranted} of ${limit}, held ${heldRecords}, ` +
+            `close ${closeSeq}`,
+        );
+  return found.join('; ');
+}

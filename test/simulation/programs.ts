@@ -9,6 +9,8 @@ import { describe } from './world/world.js';
 
 /** What programs need of the run. */
 export interface Stage {
+  /** Nothing new begins any more, and everybody comes to an end. */
+  readonly ending: boolean;
   failed(check: string, message: string): void;
   /** Resolves in an event of the node's process; at once when all is to come to its end. */
   pause(node: SimNode, ms: number): Promise<void>;
@@ -58,7 +60,7 @@ export function startStream(stage: Stage, stream: Stream, plan: StreamPlan): Str
       stream.stopAsked = true;
       anchor.controller.requestStop();
     });
-  if (!plan.absent) beginReading(stage, stream, plan, anchor);
+  if (!plan.absent || stage.ending) beginReading(stage, stream, plan, anchor);
   const producer = stage.producerFor(stream);
   if (producer !== undefined)
     stage.post(producer, stage.between(0, 5), 'produce', () => {

@@ -3,7 +3,7 @@
 
 import { type StreamAnchor, type StreamSender, Velo, VeloError } from '../../lib/index.js';
 import { checkCredit, checkNode } from './checks.js';
-import { leftovers } from './inside.js';
+import { describeReceivers, describeSlots, leftovers } from './inside.js';
 import { type Session, Stream } from './ledger.js';
 import { beginReading, type Stage, startStream } from './programs.js';
 import { draw, type Incident, type Scenario, type StreamPlan } from './scenario.js';
@@ -16,6 +16,8 @@ const SILENCE_HEARTBEATS = 10;
 /** An unanswered hello alone takes 30 s, and an attach behind it 5 more, or an abort. */
 const SETTLE_MS = 45_000;
 const CLOSE_MS = 12_000;
+/** Time between two flushes of a manual producer. */
+const PASS_MS = 12;
 const CREDIT_CHECK_STEPS = 8;
 const MAX_STEPS = 400_000;
 const MAX_FAILURES = 5;
@@ -104,6 +106,10 @@ class Simulation implements Stage {
 
   // ---- phases
 
+  get ending(): boolean {
+    return this.hurry;
+  }
+
   private get over(): boolean {
     return this.failures.length > 0;
   }
@@ -162,6 +168,17 @@ class Simulation implements Stage {
     for (const plan of this.scenario.streams)
       this.world.schedule.after(2 + plan.at, 3, undefined, 'open', () => this.open(plan, undefined));
     if (this.scenario.reuses > 0) this.reuse();
+    for (const node of this.nodes) this.pass(node, this.world.random.chance(0.5));
+  }
+
+  /** The loop of a decode engine, whose passes go on while one stream waits. Not at once everywhere: heartbeats must do without. */
+  private pass(node: SimNode, now: boolean): void {
+    if (node.options.flushPolicy !== 'manual') return;
+    this.world.post(node.process, PASS_MS, 'pass', () => {
+      if (node.closed) return;
+      if (now || this.hurry) node.velo.flushBatch();
+      this.pass(node, now);
+    });
   }
 
   private open(plan: StreamPlan, at: SimNode | undefined): Stream | undefined {
@@ -249,7 +266,9 @@ class Simulation implements Stage {
   /** It waits for a sender that will not come. */
   private isUnattached(stream: Stream): boolean {
     const last = stream.sessions[stream.sessions.length - 1];
-    return last === undefined || last.end === 'detached' || (last.end === 'failed' && !last.attached);
+    if (last === undefined || last.end === 'detached') return true;
+    // One that died on its way may have asked for nothing yet.
+    return !last.attached && (last.end === 'failed' || last.producer.process.dead);
   }
 
   private isForgotten(stream: Stream): boolean {
@@ -260,9 +279,14 @@ class Simulation implements Stage {
     const { consumer } = stream;
     if (this.isSettled(stream) || consumer.leaving) return;
     const last = stream.sessions[stream.sessions.length - 1]!;
+    const { producer } = last;
+    const local = this.anchors.get(stream)!.anchor.handle.local;
+    const there = producer.alive ? describeSlots(producer.velo, local) : 'gone';
+    const read = `${last.received} of ${last.accepted} were read`;
     this.failed(
       'waits for ever',
-      `${stream.label}: sender ${last.number} on n${last.producer.number} is ${last.end}, ${last.received} of ${last.accepted} were read`,
+      `${stream.label}: sender ${last.number} on n${producer.number} is ${last.end}, ${read}; ` +
+        `n${producer.number} ${there}; n${consumer.number} ${describeReceivers(consumer.velo)}`,
     );
   }
 
