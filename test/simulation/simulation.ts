@@ -64,6 +64,9 @@ class Simulation implements Stage {
   private readonly forgotten: { node: SimNode; session: Session; sender: StreamSender<Uint8Array> }[] = [];
   private readonly failures: Failure[] = [];
   private hurry = false;
+  private tidied = false;
+  /** Consumers whose streams are about to begin. */
+  private readonly opening = new Set<{ readonly consumer: SimNode }>();
   private streamIds = 0;
 
   constructor(
@@ -186,7 +189,9 @@ class Simulation implements Stage {
     if (ready.length === 0) return undefined;
     const consumer = at ?? this.world.random.pick(ready);
     const stream = new Stream(++this.streamIds, consumer, (check, message) => this.failed(check, message));
+    this.opening.add(stream);
     this.world.post(consumer.process, 0.01, 'anchor', () => {
+      this.opening.delete(stream);
       if (!consumer.alive || consumer.leaving) return;
       this.streams.push(stream);
       const anchor = startStream(this, stream, plan);
@@ -246,13 +251,15 @@ class Simulation implements Stage {
           beginReading(this, stream, plan, anchor);
         });
     const limit = this.world.now + SETTLE_MS + SILENCE_HEARTBEATS * this.scenario.heartbeatMs;
-    await this.phase(limit, () => this.streams.every((stream) => this.isSettled(stream)) && this.idlePrograms());
+    await this.phase(limit, () => this.isQuiet());
     if (this.over) return;
     for (const stream of this.streams) this.judgeWaiting(stream);
     this.judgePrograms();
   }
 
-  private idlePrograms(): boolean {
+  private isQuiet(): boolean {
+    if ([...this.opening].some(({ consumer }) => consumer.alive)) return false;
+    if (!this.streams.every((stream) => this.isSettled(stream))) return false;
     return this.nodes.every((node) => !node.alive || node.waiting.every((what) => what.startsWith('read ')));
   }
 
@@ -301,11 +308,8 @@ class Simulation implements Stage {
   /** The applications let go of what they still hold. Where nothing went wrong, nothing is left then. */
   private async tidy(): Promise<void> {
     if (this.over) return;
-    for (const { node, session, sender } of this.forgotten)
-      this.world.post(node.process, 1, 'remembered', () => {
-        session.end = 'closed';
-        void node.wait('close', sender.close());
-      });
+    this.tidied = true;
+    for (let i = 0; i < this.forgotten.length; i++) this.remember(i);
     for (const [stream, { anchor }] of this.anchors)
       if (stream.readerEnd === 'open' && !this.isForgotten(stream) && stream.consumer.alive)
         this.world.post(stream.consumer.process, 1, 'cancel', () => {
@@ -469,6 +473,8 @@ class Simulation implements Stage {
 
   judge(stream: Stream, what: string, error: VeloError): void {
     this.world.note(`${what} of ${stream.id}: ${error.code}`);
+    if (error.code === 'ERR_DESERIALIZATION')
+      this.failed('bytes', `${stream.label}: ${what} met ${error.message} ${describe(error.cause)}`);
     if (this.isExcused(stream, error)) return;
     this.failed(
       'unexcused end',
@@ -496,6 +502,16 @@ class Simulation implements Stage {
 
   forget(node: SimNode, session: Session, sender: StreamSender<Uint8Array>): void {
     this.forgotten.push({ node, session, sender });
+    // Late: everybody has let go already.
+    if (this.tidied) this.remember(this.forgotten.length - 1);
+  }
+
+  private remember(at: number): void {
+    const { node, session, sender } = this.forgotten[at]!;
+    this.world.post(node.process, 1, 'remembered', () => {
+      session.end = 'closed';
+      void node.wait('close', sender.close());
+    });
   }
 
   note(what: string): void {
