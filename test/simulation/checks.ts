@@ -12,11 +12,13 @@ import {
   connectionsOf,
   controlOf,
   egressSlotsOf,
+  epochOf,
   ingressSlotsOf,
   lanesOf,
   metricsOf,
   slotsByPeer,
   tablesOf,
+  unreadOf,
 } from './inside.js';
 import type { SimNode } from './sim-node.js';
 
@@ -26,8 +28,15 @@ const REJECT_LANE = 8_192;
 
 export type Report = (check: string, message: string) => void;
 
+/** What a table's epoch was when it was looked at last. */
+const epochs = new WeakMap<object, number>();
+
 /** All of a node's lanes. `calm`: nothing was lost, cut or killed anywhere. */
 export function checkNode(node: SimNode, calm: boolean, disturbed: boolean, report: Report): void {
+  const window = slotBufferDepth(node.options.mux!.initialCredit!);
+  for (const unread of unreadOf(node.velo))
+    if (unread > window)
+      report('reader overrun', `n${node.number}: ${unread} records before one reader, at most ${window}`);
   for (const lane of lanesOf(node.velo)) {
     const where = `n${node.number} lane ${lane.lane}`;
     checkGauges(lane, where, disturbed, report);
@@ -45,6 +54,9 @@ function checkGauges(lane: Lane, where: string, disturbed: boolean, report: Repo
   let withheld = 0;
   let staged = 0;
   for (const table of tablesOf(lane)) {
+    const epoch = epochOf(table);
+    if (epoch < (epochs.get(table) ?? 0)) report('epoch went back', `${where}: from ${epochs.get(table)} to ${epoch}`);
+    epochs.set(table, epoch);
     for (const slot of ingressSlotsOf(table)) {
       live += 1;
       held += slot.heldRecords;
@@ -74,11 +86,9 @@ function checkCounters(lane: Lane, where: string, calm: boolean, disturbed: bool
   if (metrics.malformedBatches > 0) report('malformed batch', `${where}: ${metrics.malformedBatches}`);
   if (metrics.droppedLaneMismatch > 0) report('lane mismatch', `${where}: ${metrics.droppedLaneMismatch}`);
   if (!calm) return;
-  const { holdOverflow, batchSeqGaps, droppedDuplicate, droppedStaleEpoch, droppedSlotCollision, watchdogFirings } =
-    metrics;
+  const { holdOverflow, droppedDuplicate, droppedStaleEpoch, droppedSlotCollision, watchdogFirings } = metrics;
   const never = {
     holdOverflow,
-    batchSeqGaps,
     droppedDuplicate,
     droppedStaleEpoch,
     droppedSlotCollision,

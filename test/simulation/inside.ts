@@ -2,13 +2,14 @@
 // a private field of the library repairs it here and nowhere else. It must never change anything.
 
 import type { Velo } from '../../lib/index.js';
+import { IngressStream } from '../../lib/lanes/ingress-stream.js';
 import type { Lane } from '../../lib/lanes/lane.js';
 import type { ByteBudget } from '../../lib/mux/byte-budget.js';
 import type { EgressSlot } from '../../lib/mux/egress-slot.js';
 import type { IngressSlot } from '../../lib/mux/ingress-slot.js';
 import type { IngressTable } from '../../lib/mux/ingress-table.js';
 import type { MuxMetrics } from '../../lib/mux/mux-metrics.js';
-import type { PeerBatcher } from '../../lib/mux/peer-batcher.js';
+import { PeerBatcher } from '../../lib/mux/peer-batcher.js';
 
 interface ConnectionInside {
   readonly queuedFrames: number;
@@ -32,7 +33,10 @@ interface LaneInside {
 interface NodeInside {
   readonly parts: {
     readonly shutdown: { readonly host: { readonly lanes: readonly Lane[] } };
-    readonly plane: { readonly liveRows: { senders: number; receivers: number } };
+    readonly plane: {
+      readonly liveRows: { senders: number; receivers: number };
+      readonly receiverEnds: readonly ({ readonly records?: { readonly length: number } } | undefined)[];
+    };
     readonly calls: { readonly pending: number };
     readonly registry: { readonly active: number; readonly binds: { readonly size: number } };
   };
@@ -44,6 +48,8 @@ interface BatcherInside {
 }
 
 interface TableInside {
+  readonly epochHi: number;
+  readonly epochLo: number;
   readonly directory: { readonly live: readonly IngressSlot[] };
 }
 
@@ -106,6 +112,17 @@ export function ingressSlotsOf(table: IngressTable): readonly IngressSlot[] {
   return (table as unknown as TableInside).directory.live;
 }
 
+/** The epoch that a table has seen last. */
+export function epochOf(table: IngressTable): number {
+  const { epochHi, epochLo } = table as unknown as TableInside;
+  return epochHi * 2 ** 32 + epochLo;
+}
+
+/** Records that stand before each reader of a node. */
+export function unreadOf(node: Velo): readonly number[] {
+  return inside(node).plane.receiverEnds.map((end) => end?.records?.length ?? 0);
+}
+
 export function tablesOf(lane: Lane): readonly IngressTable[] {
   return [...lane.tables()];
 }
@@ -158,4 +175,46 @@ export function describeReceivers(node: Velo): string {
             `close ${closeSeq}`,
         );
   return found.join('; ');
+}
+
+// ---- observers: methods that are wrapped for the time of a run, and do what they did
+
+interface BatcherTurn {
+  turn(): void;
+  readonly gate: { readonly kicked: boolean; readonly staged: number };
+  readonly ready: { readonly isEmpty: boolean };
+  readonly parked: boolean;
+}
+
+/** Reports what no state shows afterwards. Call what is returned to end it. */
+export function observe(report: (check: string, message: string) => void): () => void {
+  const stream = IngressStream.prototype;
+  const { deliver, slotClosed } = stream;
+  const ended = new WeakSet<IngressStream>();
+  const closed = new WeakSet<IngressStream>();
+  stream.deliver = function (this: IngressStream, source, offset, length, terminal) {
+    if (ended.has(this)) report('second terminal', `row ${this.row} was given a record behind its terminal`);
+    if (closed.has(this)) report('after the end', `row ${this.row} was given a record behind its close`);
+    if (terminal) ended.add(this);
+    return deliver.call(this, source, offset, length, terminal);
+  };
+  stream.slotClosed = function (this: IngressStream) {
+    if (closed.has(this)) report('closed twice', `row ${this.row}`);
+    closed.add(this);
+    slotClosed.call(this);
+  };
+  const batcher = PeerBatcher.prototype as unknown as BatcherTurn;
+  const { turn } = batcher;
+  batcher.turn = function (this: BatcherTurn) {
+    const { kicked } = this.gate;
+    turn.call(this);
+    if (!kicked) return;
+    if (this.parked ? !this.gate.kicked && !this.ready.isEmpty : this.gate.staged > 0)
+      report('kick lost', `${this.gate.staged} records are staged behind a kick, parked: ${this.parked}`);
+  };
+  return () => {
+    stream.deliver = deliver;
+    stream.slotClosed = slotClosed;
+    batcher.turn = turn;
+  };
 }

@@ -6,10 +6,11 @@ import { FAIR, type Weather } from './world/link.js';
 import type { Random } from './world/random.js';
 
 /**
- * `calm`: delays, splits, slow writes and short freezes only, so every stream must end as its ends decided. `lossy`: whole batches are
+ * `calm`: delays, splits, slow writes and short freezes only, so every stream must end as its ends decided. `reorder`: batches overtake
+ * each other besides, which the holds make good. `lossy`: whole batches are
  * lost, repeated, swapped. `cuts`: connections break, are refused, stall. `chaos`: all of it, and processes die, restart, leave.
  */
-export type Mood = 'calm' | 'lossy' | 'cuts' | 'chaos';
+export type Mood = 'calm' | 'reorder' | 'lossy' | 'cuts' | 'chaos';
 
 export type Disturbance = 'freeze' | 'stall' | 'cut' | 'kill' | 'restart' | 'close' | 'drain' | 'flush';
 
@@ -64,15 +65,21 @@ export interface Scenario {
   readonly reuses: number;
 }
 
-const MOODS = { calm: 4, lossy: 2, cuts: 2, chaos: 3 };
+const MIB = 1024 * 1024;
+const MOODS = { calm: 4, reorder: 2, lossy: 2, cuts: 2, chaos: 3 };
 const NODE_COUNTS = { '2': 6, '3': 4, '4': 2, '6': 1, '8': 1 };
+
+/** Nothing in it may end a stream. */
+export function isQuiet(mood: Mood): boolean {
+  return mood === 'calm' || mood === 'reorder';
+}
 
 export function draw(random: Random): Scenario {
   const mood = random.weighted(MOODS);
   const heartbeatMs = random.pick([200, 400, 1_000]);
   const activeMs = random.between(300, 2_000);
   const count = Number(random.weighted(NODE_COUNTS));
-  const nodes = Array.from({ length: count }, () => nodeOptions(random, heartbeatMs));
+  const nodes = Array.from({ length: count }, () => nodeOptions(random, mood, heartbeatMs));
   const crowd = random.chance(0.15) ? random.between(100, 250) : random.between(3, 40);
   const many = crowd >= 100;
   const sky = weather(random, mood);
@@ -89,7 +96,7 @@ export function draw(random: Random): Scenario {
   };
 }
 
-function nodeOptions(random: Random, heartbeatMs: number): VeloOptions {
+function nodeOptions(random: Random, mood: Mood, heartbeatMs: number): VeloOptions {
   const policy = random.weighted({ auto: 4, manual: 2, linger: 2 });
   return {
     lanes: random.weighted({ '1': 4, '2': 3, '3': 1 }) === '1' ? 1 : random.between(2, 3),
@@ -101,11 +108,11 @@ function nodeOptions(random: Random, heartbeatMs: number): VeloOptions {
     callTimeoutMs: 5_000,
     connectTimeoutMs: 1_000,
     ringBytes: random.pick([1_024, 4_096, 65_536]),
-    connectionQueueBytes: random.pick([1_000, 20_000, 8 * 1024 * 1024]),
+    connectionQueueBytes: random.pick([1_000, 20_000, 8 * MIB]),
     mux: {
       initialCredit: random.pick([1, 2, 3, 8, 32, 256]),
-      slotByteBudget: random.pick([0, 100, 5_000, 100_000]),
-      peerByteBudget: random.pick([2_000, 50_000, 8 * 1024 * 1024]),
+      slotByteBudget: mood === 'reorder' ? 4 * MIB : random.pick([0, 100, 5_000, 100_000]),
+      peerByteBudget: mood === 'reorder' ? 64 * MIB : random.pick([2_000, 50_000, 8 * MIB]),
       maxBatchBytes: random.pick([100, 2_000, 61_440]),
       creditSweepIntervalMs: random.pick([100, 200]),
       drainVisitFloorMs: random.pick([0, 2, 10]),
@@ -129,8 +136,9 @@ function weather(random: Random, mood: Mood): Weather {
     split: random.pick([0, 0.2, 0.7]),
   };
   // A network so slow that heartbeats come too late ends streams: saturation is what they are there to detect.
-  const slow = random.pick(mood === 'calm' ? SLOW : [...SLOW, SATURATED]);
+  const slow = random.pick(isQuiet(mood) ? SLOW : [...SLOW, SATURATED]);
   Object.assign(made, slow);
+  if (mood === 'reorder') Object.assign(made, { swap: random.pick([0.05, 0.3]), swapsAreFine: true });
   if (mood === 'lossy' || mood === 'chaos') {
     made.lose = random.pick([0, 0.005, 0.05]);
     made.duplicate = random.pick([0, 0.01, 0.05]);
@@ -145,6 +153,7 @@ function weather(random: Random, mood: Mood): Weather {
 
 const DISTURBANCES: Readonly<Record<Mood, Readonly<Partial<Record<Disturbance, number>>>>> = {
   calm: { freeze: 2, stall: 2, flush: 2 },
+  reorder: { freeze: 2, stall: 2, flush: 2 },
   lossy: { freeze: 1, stall: 1, flush: 2 },
   cuts: { cut: 5, freeze: 1, stall: 2, flush: 1 },
   chaos: { cut: 4, freeze: 2, stall: 2, flush: 1, kill: 1, restart: 2, close: 1, drain: 1 },
@@ -155,7 +164,7 @@ function incidents(random: Random, mood: Mood, activeMs: number, heartbeatMs: nu
   for (let i = random.between(0, 8); i > 0; i--) {
     const what = random.weighted(DISTURBANCES[mood] as Record<Disturbance, number>);
     // A calm world is never silent for as long as would end a stream.
-    const longest = mood === 'calm' ? heartbeatMs * 0.5 : heartbeatMs * random.pick([0.5, 1, 6]);
+    const longest = isQuiet(mood) ? heartbeatMs * 0.5 : heartbeatMs * random.pick([0.5, 1, 6]);
     made.push({ at: random.within(20, activeMs), what, ms: random.within(1, longest) });
   }
   return made;

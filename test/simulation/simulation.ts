@@ -3,7 +3,7 @@
 
 import { type StreamAnchor, type StreamSender, Velo, VeloError } from '../../lib/index.js';
 import { checkCredit, checkNode } from './checks.js';
-import { describeReceivers, describeSlots, leftovers } from './inside.js';
+import { describeReceivers, describeSlots, leftovers, observe } from './inside.js';
 import { type Session, Stream } from './ledger.js';
 import { beginReading, type Stage, startStream } from './programs.js';
 import { draw, type Incident, type Scenario, type StreamPlan } from './scenario.js';
@@ -82,14 +82,19 @@ class Simulation implements Stage {
   }
 
   async run(): Promise<RunResult> {
-    await this.world.enter(async () => {
-      await this.start();
-      this.planAll();
-      await this.phase(this.world.now + this.scenario.activeMs);
-      await this.settle();
-      await this.tidy();
-      await this.closeAll();
-    });
+    const unobserve = observe((check, message) => this.failed(check, message));
+    try {
+      await this.world.enter(async () => {
+        await this.start();
+        this.planAll();
+        await this.phase(this.world.now + this.scenario.activeMs);
+        await this.settle();
+        await this.tidy();
+        await this.closeAll();
+      });
+    } finally {
+      unobserve();
+    }
     const ends: Record<string, number> = {};
     for (const { readerEnd } of this.streams) ends[readerEnd] = (ends[readerEnd] ?? 0) + 1;
     return {

@@ -1,4 +1,4 @@
-// What a frame says, for the trace. Read-only, and never part of a run's outcome.
+// What a batch frame holds, for the network and for the trace. Read-only.
 
 import {
   BatchDecoder,
@@ -10,6 +10,18 @@ import {
 } from '../../../lib/wire/batch.js';
 import { batchLaneOf, decodeRequestHeader } from '../../../lib/wire/envelope.js';
 import { FRAME_MESSAGE, PREAMBLE_LEN } from '../../../lib/wire/transport-frame.js';
+
+/** What the order of a lane may matter to: a batch that opens a slot, or closes one. */
+export function orderOf(bytes: Buffer, headerLength: number): { opens: boolean; closes: boolean } {
+  const decoder = new BatchDecoder();
+  decoder.reset(bytes, PREAMBLE_LEN + headerLength, bytes.length);
+  const found = { opens: false, closes: false };
+  while (decoder.next()) {
+    if (decoder.type === RECORD_OPEN_SLOT) found.opens = true;
+    if (decoder.type === RECORD_CLOSE_SLOT) found.closes = true;
+  }
+  return found;
+}
 
 const KINDS = ['message', 'response', 'ack', 'event', 'shutting down'];
 

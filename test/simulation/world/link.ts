@@ -17,6 +17,8 @@ export interface Weather {
   lose: number;
   duplicate: number;
   swap: number;
+  /** Holds are large enough for what overtakes: a swap is no excuse for anything. */
+  swapsAreFine: boolean;
   /** Chances that a connect is refused, or never answered. */
   refuse: number;
   ignore: number;
@@ -31,6 +33,7 @@ export const FAIR: Weather = {
   lose: 0,
   duplicate: 0,
   swap: 0,
+  swapsAreFine: false,
   refuse: 0,
   ignore: 0,
 };

@@ -4,6 +4,7 @@
 
 import { batchLaneOf } from '../../../lib/wire/envelope.js';
 import { FRAME_MESSAGE, FRAME_VERSION, PREAMBLE_LEN } from '../../../lib/wire/transport-frame.js';
+import { orderOf } from './frame-text.js';
 import type { Link } from './link.js';
 import { RANK_NET, type Schedule } from './schedule.js';
 import type { SimSocket } from './socket.js';
@@ -12,6 +13,10 @@ import type { SimSocket } from './socket.js';
 const READ_BYTES = 65_536;
 /** A frame that is to be swapped waits so long for one to come behind it. */
 const SWAP_WAIT_MS = 15;
+/** A frame that comes again may do so at once, or so much later at the most. */
+const AGAIN_MS_MAX = 25;
+/** How long bytes may lie in a socket whose connection is cut, while the next connection is made and used. */
+const LEFT_MS_MAX = 20;
 /** Moments between two pieces of what arrived at once. */
 const NEXT_PIECE_MS = 0.02;
 
@@ -38,7 +43,9 @@ export class Pipe {
   private taken = 0;
   private partial: Buffer[] = [];
   private partialBytes = 0;
+  /** Waits for another to overtake it; whether it closes slots. */
   private held: Buffer | undefined;
+  private heldCloses = false;
   private lastArrival = 0;
   private delivering = false;
   private pending: { chunk: Buffer; done: Done } | undefined;
@@ -117,7 +124,10 @@ export class Pipe {
     this.arrivals = [];
     this.taken = 0;
     const kept = bytes.subarray(0, Math.floor(bytes.length * keep));
-    if (kept.length > 0) this.arrivals.push({ bytes: Buffer.from(kept), at: this.schedule.now });
+    if (kept.length === 0) return;
+    const at = this.schedule.now + this.schedule.random.within(0, LEFT_MS_MAX);
+    this.arrivals.push({ bytes: Buffer.from(kept), at });
+    this.deliverAt(at);
   }
 
   // -- frames
@@ -153,8 +163,12 @@ export class Pipe {
       this.watcher.fault(this.link, 'lost');
       return;
     }
-    if (isBatch && weather.swap > 0 && this.held === undefined && random.chance(weather.swap)) {
-      this.watcher.fault(this.link, 'swapped');
+    // The mux relies on the lane's order in two places: no record overtakes its OpenSlot, no OpenSlot the close of its index before.
+    const order = isBatch && weather.swap > 0 ? orderOf(bytes, headerLength) : undefined;
+    if (order?.opens && this.heldCloses) this.releaseHeld();
+    if (order !== undefined && !order.opens && this.held === undefined && random.chance(weather.swap)) {
+      this.heldCloses = order.closes;
+      if (!weather.swapsAreFine) this.watcher.fault(this.link, 'swapped');
       this.held = bytes;
       this.schedule.after(SWAP_WAIT_MS, RANK_NET, undefined, 'unswapped', () => {
         if (this.held === bytes) this.releaseHeld();
@@ -164,9 +178,18 @@ export class Pipe {
     this.arrive(bytes);
     if (isBatch && weather.duplicate > 0 && random.chance(weather.duplicate)) {
       this.watcher.fault(this.link, 'duplicated');
-      this.arrive(bytes);
+      this.again(bytes);
     }
     if (isBatch) this.releaseHeld();
+  }
+
+  private again(bytes: Buffer): void {
+    const { random } = this.schedule;
+    if (random.chance(0.5)) this.arrive(bytes);
+    else
+      this.schedule.after(random.within(0.1, AGAIN_MS_MAX), RANK_NET, undefined, 'again', () => {
+        if (!this.cut && !this.ended) this.arrive(bytes);
+      });
   }
 
   private releaseHeld(): void {
