@@ -93,6 +93,11 @@ export function connectionsOf(lane: Lane): readonly ConnectionInside[] {
   return peersOf(lane).flatMap(({ connections }) => connections.filter((connection) => connection !== undefined));
 }
 
+/** A frame waits for room in one of its connections. */
+export function awaitsAdmission(node: Velo): boolean {
+  return lanesOf(node).some((lane) => connectionsOf(lane).some(({ pendingFrames }) => pendingFrames > 0));
+}
+
 export function batchersOf(lane: Lane): readonly PeerBatcher[] {
   return lane.batchers;
 }
@@ -175,6 +180,17 @@ export function describeReceivers(node: Velo): string {
             `close ${closeSeq}`,
         );
   return found.join('; ');
+}
+
+/** Sums of what a node counted, by name: for asking whether runs met what they are meant to meet. */
+export function addCounters(node: Velo, into: Record<string, number>): void {
+  const add = (name: string, value: unknown) => {
+    if (typeof value === 'number') into[name] = (into[name] ?? 0) + value;
+  };
+  for (const lane of lanesOf(node)) for (const [name, value] of Object.entries(metricsOf(lane))) add(name, value);
+  const { sendBackpressure, connectFailures, connectionsClosed, drainRejected } = node.stats();
+  for (const [name, value] of Object.entries({ sendBackpressure, connectFailures, connectionsClosed, drainRejected }))
+    add(name, value);
 }
 
 // ---- observers: methods that are wrapped for the time of a run, and do what they did

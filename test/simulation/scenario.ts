@@ -108,7 +108,7 @@ function nodeOptions(random: Random, mood: Mood, heartbeatMs: number): VeloOptio
     callTimeoutMs: 5_000,
     connectTimeoutMs: 1_000,
     ringBytes: random.pick([1_024, 4_096, 65_536]),
-    connectionQueueBytes: random.pick([1_000, 20_000, 8 * MIB]),
+    connectionQueueBytes: random.pick([1_000, 1_000, 20_000, 8 * MIB]),
     mux: {
       initialCredit: random.pick([1, 2, 3, 8, 32, 256]),
       slotByteBudget: mood === 'reorder' ? 4 * MIB : random.pick([0, 100, 5_000, 100_000]),
@@ -136,7 +136,7 @@ function weather(random: Random, mood: Mood): Weather {
     split: random.pick([0, 0.2, 0.7]),
   };
   // A network so slow that heartbeats come too late ends streams: saturation is what they are there to detect.
-  const slow = random.pick(isQuiet(mood) ? SLOW : [...SLOW, SATURATED]);
+  const slow = random.pick(isQuiet(mood) ? SLOW : [...SLOW, SATURATED, SATURATED]);
   Object.assign(made, slow);
   if (mood === 'reorder') Object.assign(made, { swap: random.pick([0.05, 0.3]), swapsAreFine: true });
   if (mood === 'lossy' || mood === 'chaos') {
@@ -156,12 +156,13 @@ const DISTURBANCES: Readonly<Record<Mood, Readonly<Partial<Record<Disturbance, n
   reorder: { freeze: 2, stall: 2, flush: 2 },
   lossy: { freeze: 1, stall: 1, flush: 2 },
   cuts: { cut: 5, freeze: 1, stall: 2, flush: 1 },
-  chaos: { cut: 4, freeze: 2, stall: 2, flush: 1, kill: 1, restart: 2, close: 1, drain: 1 },
+  chaos: { cut: 16, freeze: 4, stall: 4, flush: 3, kill: 1, restart: 3, close: 1, drain: 1 },
 };
 
 function incidents(random: Random, mood: Mood, activeMs: number, heartbeatMs: number): Incident[] {
   const made: Incident[] = [];
-  for (let i = random.between(0, 8); i > 0; i--) {
+  const most = mood === 'cuts' || mood === 'chaos' ? 24 : 8;
+  for (let i = random.between(0, most); i > 0; i--) {
     const what = random.weighted(DISTURBANCES[mood] as Record<Disturbance, number>);
     // A calm world is never silent for as long as would end a stream.
     const longest = isQuiet(mood) ? heartbeatMs * 0.5 : heartbeatMs * random.pick([0.5, 1, 6]);

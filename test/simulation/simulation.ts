@@ -3,7 +3,7 @@
 
 import { type StreamAnchor, type StreamSender, Velo, VeloError } from '../../lib/index.js';
 import { checkCredit, checkNode } from './checks.js';
-import { describeReceivers, describeSlots, leftovers, observe } from './inside.js';
+import { addCounters, awaitsAdmission, describeReceivers, describeSlots, leftovers, observe } from './inside.js';
 import { type Session, Stream } from './ledger.js';
 import { beginReading, type Stage, startStream } from './programs.js';
 import { draw, type Incident, type Scenario, type StreamPlan } from './scenario.js';
@@ -18,6 +18,9 @@ const SETTLE_MS = 45_000;
 const CLOSE_MS = 12_000;
 /** Time between two flushes of a manual producer. */
 const PASS_MS = 12;
+/** How often, and how far apart, a cut looks for a connection in the middle of its work. */
+const CUT_TRIES = 300;
+const CUT_LOOK_MS = 0.3;
 const CREDIT_CHECK_STEPS = 8;
 const MAX_STEPS = 400_000;
 const MAX_FAILURES = 5;
@@ -41,6 +44,8 @@ export interface RunResult {
   readonly records: number;
   /** Streams by how their readers ended. */
   readonly ends: Readonly<Record<string, number>>;
+  /** What the nodes counted, summed. */
+  readonly counters: Readonly<Record<string, number>>;
 }
 
 export interface RunOptions {
@@ -96,6 +101,8 @@ class Simulation implements Stage {
       unobserve();
     }
     const ends: Record<string, number> = {};
+    const counters: Record<string, number> = {};
+    for (const { velo } of this.nodes) if (velo !== undefined) addCounters(velo, counters);
     for (const { readerEnd } of this.streams) ends[readerEnd] = (ends[readerEnd] ?? 0) + 1;
     return {
       seed: this.seed,
@@ -109,6 +116,7 @@ class Simulation implements Stage {
         0,
       ),
       ends,
+      counters,
     };
   }
 
@@ -382,11 +390,9 @@ class Simulation implements Stage {
         if (ms > this.scenario.heartbeatMs * 0.6) network.incidents.note(victim.process, other.process, 'stalled');
         return;
       }
-      case 'cut': {
-        const standing = network.standing();
-        if (standing.length > 0) network.cut(random.pick(standing), 'cut');
+      case 'cut':
+        this.cut(random.chance(0.4) ? 0 : CUT_TRIES);
         return;
-      }
       case 'flush':
         this.world.post(victim.process, 0.01, 'flush', () => victim.velo.flushBatch());
         return;
@@ -409,6 +415,22 @@ class Simulation implements Stage {
       default:
         what satisfies never;
     }
+  }
+
+  /**
+   * Cuts a connection: at once, or (`tries` looks) when one has bytes on their way and frames of its node wait for admission. Those are
+   * refused, which ends an epoch, and what is on its way may come behind the new one.
+   */
+  private cut(tries: number): void {
+    const { network, random, schedule } = this.world;
+    const standing = network.standing();
+    if (standing.length === 0) return;
+    const waiting = tries === 0 ? [] : this.ready().filter(({ velo }) => awaitsAdmission(velo));
+    const busy = standing.filter(
+      ({ client }) => client.outgoing!.isBusy && waiting.some(({ process }) => process === client.owner),
+    );
+    if (tries > 0 && busy.length === 0) schedule.after(CUT_LOOK_MS, 3, undefined, 'look', () => this.cut(tries - 1));
+    else network.cut(random.pick(tries === 0 ? standing : busy), 'cut');
   }
 
   private everybody(node: SimNode, what: string): void {

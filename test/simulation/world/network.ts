@@ -8,7 +8,7 @@ import { netError, type Ports, SimServer, SimSocket } from './socket.js';
 
 const FIRST_PORT = 20_000;
 /** How long an end may go on without hearing that its connection was cut, in milliseconds. */
-const CUT_HEARD_MS_MAX = 30;
+const CUT_HEARD_MS_MAX = 60;
 
 interface Connection {
   readonly client: SimSocket;
@@ -145,10 +145,12 @@ export class Network implements Ports {
   cut({ client, server }: Connection, what: string): void {
     const { random } = this.schedule;
     this.incidents.note(client.owner, server.owner, what);
-    client.outgoing!.break(random.real());
-    server.outgoing!.break(random.real());
+    const first = random.pick([client, server]);
     for (const end of [client, server]) {
-      this.schedule.after(random.within(0.1, CUT_HEARD_MS_MAX), RANK_NET, end.owner, 'reset', () => {
+      // One end may have a new connection in use before the other knows that this one is gone, and reads its rest.
+      const heardMs = random.within(0.1, end === first ? 1 : CUT_HEARD_MS_MAX);
+      end.incoming!.break(random.real(), heardMs);
+      this.schedule.after(heardMs, RANK_NET, end.owner, 'reset', () => {
         if (!end.destroyed) end.destroy(netError('ECONNRESET', 'read'));
       });
     }

@@ -15,8 +15,6 @@ const READ_BYTES = 65_536;
 const SWAP_WAIT_MS = 15;
 /** A frame that comes again may do so at once, or so much later at the most. */
 const AGAIN_MS_MAX = 25;
-/** How long bytes may lie in a socket whose connection is cut, while the next connection is made and used. */
-const LEFT_MS_MAX = 20;
 /** Moments between two pieces of what arrived at once. */
 const NEXT_PIECE_MS = 0.02;
 
@@ -63,9 +61,9 @@ export class Pipe {
     private readonly watcher: PipeWatcher,
   ) {}
 
-  /** Something of the connection was not handed over. */
-  get hasUnread(): boolean {
-    return this.arrivals.length > 0 || this.held !== undefined || this.partialBytes > 0;
+  /** A write waits here, and bytes of earlier ones are on their way: the most is lost now. */
+  get isBusy(): boolean {
+    return this.pending !== undefined && this.arrivals.length > 0;
   }
 
   write(chunk: Buffer, done: Done): void {
@@ -113,8 +111,8 @@ export class Pipe {
     this.deliverAt(Math.max(this.lastArrival, this.schedule.now + this.latency()));
   }
 
-  /** The connection breaks: of what is on its way, the beginning still arrives. */
-  break(keep: number): void {
+  /** The connection breaks: of what is on its way, the beginning still arrives, at the latest when the reader hears of it. */
+  break(keep: number, heardMs: number): void {
     this.cut = true;
     this.pending = undefined;
     this.held = undefined;
@@ -125,7 +123,7 @@ export class Pipe {
     this.taken = 0;
     const kept = bytes.subarray(0, Math.floor(bytes.length * keep));
     if (kept.length === 0) return;
-    const at = this.schedule.now + this.schedule.random.within(0, LEFT_MS_MAX);
+    const at = this.schedule.now + this.schedule.random.within(0.5, 1) * heardMs;
     this.arrivals.push({ bytes: Buffer.from(kept), at });
     this.deliverAt(at);
   }
