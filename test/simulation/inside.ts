@@ -4,7 +4,6 @@
 import type { Velo } from '../../lib/index.js';
 import { IngressStream } from '../../lib/lanes/ingress-stream.js';
 import type { Lane } from '../../lib/lanes/lane.js';
-import type { ByteBudget } from '../../lib/mux/byte-budget.js';
 import type { EgressSlot } from '../../lib/mux/egress-slot.js';
 import type { IngressSlot } from '../../lib/mux/ingress-slot.js';
 import type { IngressTable } from '../../lib/mux/ingress-table.js';
@@ -22,7 +21,7 @@ interface PeerInside {
   readonly workerLo: number;
   readonly batchers: readonly (PeerBatcher | undefined)[];
   readonly tables: readonly (IngressTable | undefined)[];
-  readonly peerBudget: ByteBudget;
+  readonly peerBudget: { readonly used: number };
   readonly connections: readonly (ConnectionInside | undefined)[];
 }
 

@@ -109,6 +109,7 @@ function nodeOptions(random: Random, mood: Mood, heartbeatMs: number): VeloOptio
     connectTimeoutMs: 1_000,
     ringBytes: random.pick([1_024, 4_096, 65_536]),
     connectionQueueBytes: random.pick([1_000, 1_000, 20_000, 8 * MIB]),
+    nodeBufferBytes: random.pick([20_000, 256 * MIB, 256 * MIB]),
     mux: {
       initialCredit: random.pick([1, 2, 3, 8, 32, 256]),
       slotByteBudget: mood === 'reorder' ? 4 * MIB : random.pick([0, 100, 5_000, 100_000]),
