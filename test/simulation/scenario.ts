@@ -50,6 +50,27 @@ export interface StreamPlan {
   readonly abortAt: number;
 }
 
+/** One of those that use an index again and again. */
+export const SHORT_STREAM: StreamPlan = {
+  at: 0,
+  key: 3n,
+  items: 2,
+  size: 'token',
+  send: 'await',
+  burst: 2,
+  gapMs: 0,
+  end: 'finalize',
+  senders: 1,
+  softErrors: false,
+  read: 'items',
+  readMs: 0,
+  absent: false,
+  breakAfter: -1,
+  cancelAt: -1,
+  stopAt: -1,
+  abortAt: -1,
+};
+
 export interface Scenario {
   readonly mood: Mood;
   readonly nodes: readonly VeloOptions[];

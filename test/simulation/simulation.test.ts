@@ -1,6 +1,7 @@
 import { connect } from 'node:net';
 import { expect } from 'chai';
-import { ADJUSTMENTS, FAULTS } from './faults.js';
+import { ADJUSTMENTS } from './adjustments.js';
+import { FAULTS } from './faults.js';
 import type { Mood } from './scenario.js';
 import { type RunResult, simulate } from './simulation.js';
 

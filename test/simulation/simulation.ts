@@ -1,14 +1,16 @@
 // One run of one seed: builds the nodes, lets the applications and the incidents loose, brings everything to an end and judges it.
 // Owns the order of these phases and the reasons that excuse an unclean end.
 
-import { type StreamAnchor, type StreamSender, Velo, VeloError } from '../../lib/index.js';
+import type { StreamAnchor, StreamSender, VeloError } from '../../lib/index.js';
 import { checkCredit, checkNode } from './checks.js';
-import { addCounters, awaitsAdmission, describeReceivers, describeSlots, leftovers, observe } from './inside.js';
+import { Cluster } from './cluster.js';
+import { addCounters, describeReceivers, describeSlots, leftovers, observe } from './inside.js';
 import { type Session, Stream } from './ledger.js';
 import { beginReading, type Stage, startStream } from './programs.js';
-import { draw, type Incident, type Scenario, type StreamPlan } from './scenario.js';
-import { SimNode } from './sim-node.js';
+import { draw, type Scenario, SHORT_STREAM, type StreamPlan } from './scenario.js';
+import type { SimNode } from './sim-node.js';
 import { Random } from './world/random.js';
+import { RANK_APP } from './world/schedule.js';
 import { describe, World } from './world/world.js';
 
 /** Heartbeats after which whatever is to end by silence has ended. */
@@ -18,9 +20,6 @@ const SETTLE_MS = 45_000;
 const CLOSE_MS = 12_000;
 /** Time between two flushes of a manual producer. */
 const PASS_MS = 12;
-/** How often, and how far apart, a cut looks for a connection in the middle of its work. */
-const CUT_TRIES = 300;
-const CUT_LOOK_MS = 0.3;
 const CREDIT_CHECK_STEPS = 8;
 const MAX_STEPS = 400_000;
 const MAX_FAILURES = 5;
@@ -63,7 +62,7 @@ export async function simulate(seed: number, options: RunOptions = {}): Promise<
 
 class Simulation implements Stage {
   private readonly world: World;
-  private readonly nodes: SimNode[] = [];
+  private readonly cluster: Cluster;
   private readonly streams: Stream[] = [];
   private readonly anchors = new Map<Stream, { anchor: StreamAnchor<Uint8Array>; plan: StreamPlan }>();
   private readonly forgotten: { node: SimNode; session: Session; sender: StreamSender<Uint8Array> }[] = [];
@@ -84,6 +83,11 @@ class Simulation implements Stage {
       failed: (check, message) => this.failed(check, message),
       trace,
     });
+    this.cluster = new Cluster(this.world, scenario, (check, message) => this.failed(check, message));
+  }
+
+  private get nodes(): readonly SimNode[] {
+    return this.cluster.nodes;
   }
 
   async run(): Promise<RunResult> {
@@ -140,49 +144,20 @@ class Simulation implements Stage {
   }
 
   private async start(): Promise<void> {
-    for (const options of this.scenario.nodes) this.make(options);
+    for (const options of this.scenario.nodes) this.cluster.make(options);
     await this.phase(this.world.now + 1_000, () => this.nodes.every(({ velo }) => velo !== undefined));
     for (const node of this.nodes) if (node.velo === undefined) this.failed('start', `n${node.number} did not start`);
     if (this.over) return;
-    this.introduceAll();
-    if (this.scenario.saturated) for (const node of this.nodes) this.everybody(node, 'saturated');
+    this.cluster.introduceAll();
+    if (this.scenario.saturated) for (const node of this.nodes) this.cluster.everybody(node, 'saturated');
     await this.phase(this.world.now + 2);
-  }
-
-  private make(options: Scenario['nodes'][number]): SimNode {
-    const process = this.world.process();
-    const node = new SimNode(process, { ...options, host: 'inline', bindAddress: process.host });
-    this.nodes.push(node);
-    this.world.post(process, 0.1, 'create', () => {
-      Velo.create(node.options).then(
-        (velo) => {
-          node.velo = velo;
-        },
-        (error: unknown) => this.failed('create', describe(error)),
-      );
-    });
-    return node;
-  }
-
-  private introduceAll(): void {
-    const alive = this.nodes.filter((node) => node.alive && node.velo !== undefined);
-    for (const node of alive) this.world.post(node.process, 0.1, 'introduce', () => this.introduce(node));
-    this.world.schedule.after(1, 3, undefined, 'known', () => {
-      for (const node of alive) node.known = node.process.frozenUntil <= this.world.now;
-    });
-  }
-
-  private introduce(node: SimNode): void {
-    if (node.leaving) return;
-    for (const other of this.nodes)
-      if (other !== node && other.alive && other.velo !== undefined) node.velo.registerPeer(other.velo.peerInfo);
   }
 
   private planAll(): void {
     for (const incident of this.scenario.incidents)
-      this.world.schedule.after(incident.at, 3, undefined, incident.what, () => this.happen(incident));
+      this.world.schedule.after(incident.at, RANK_APP, undefined, incident.what, () => this.cluster.happen(incident));
     for (const plan of this.scenario.streams)
-      this.world.schedule.after(2 + plan.at, 3, undefined, 'open', () => this.open(plan, undefined));
+      this.world.schedule.after(2 + plan.at, RANK_APP, undefined, 'open', () => this.open(plan, undefined));
     if (this.scenario.reuses > 0) this.reuse();
     for (const node of this.nodes) this.pass(node, this.world.random.chance(0.5));
   }
@@ -198,7 +173,7 @@ class Simulation implements Stage {
   }
 
   private open(plan: StreamPlan, at: SimNode | undefined): Stream | undefined {
-    const ready = this.ready();
+    const ready = this.cluster.ready();
     if (ready.length === 0) return undefined;
     const consumer = at ?? this.world.random.pick(ready);
     const stream = new Stream(++this.streamIds, consumer, (check, message) => this.failed(check, message));
@@ -213,36 +188,13 @@ class Simulation implements Stage {
     return stream;
   }
 
-  private ready(): SimNode[] {
-    return this.nodes.filter((node) => node.alive && node.known && !node.leaving);
-  }
-
   /** Streams one after the other from one node to one other: their slots have one index and all its generations. */
   private reuse(): void {
-    const plan: StreamPlan = {
-      at: 0,
-      key: 3n,
-      items: 2,
-      size: 'token',
-      send: 'await',
-      burst: 2,
-      gapMs: 0,
-      end: 'finalize',
-      senders: 1,
-      softErrors: false,
-      read: 'items',
-      readMs: 0,
-      absent: false,
-      breakAfter: -1,
-      cancelAt: -1,
-      stopAt: -1,
-      abortAt: -1,
-    };
     let left = this.scenario.reuses;
     const consumer = this.nodes[0]!;
     const next = () => {
       if (left-- <= 0 || !consumer.alive || consumer.leaving) return;
-      const stream = this.open(plan, consumer);
+      const stream = this.open(SHORT_STREAM, consumer);
       const look = () => {
         if (stream !== undefined && stream.readerEnd === 'open' && !this.hurry)
           this.world.post(consumer.process, 2, 'look', look);
@@ -311,8 +263,8 @@ class Simulation implements Stage {
   }
 
   private judgePrograms(): void {
-    for (const node of this.ready()) {
-      if (this.nodes.some((other) => this.incidents(node, other).length > 0)) continue;
+    for (const node of this.cluster.ready()) {
+      if (!this.cluster.isUntouched(node)) continue;
       for (const what of node.waiting)
         if (!what.startsWith('read ')) this.failed('caller waits for ever', `n${node.number}: ${what}`);
     }
@@ -332,8 +284,8 @@ class Simulation implements Stage {
         });
     await this.phase(this.world.now + 3_000 + SILENCE_HEARTBEATS * this.scenario.heartbeatMs);
     if (this.over) return;
-    for (const node of this.ready()) {
-      if (this.nodes.some((other) => this.incidents(node, other).length > 0)) continue;
+    for (const node of this.cluster.ready()) {
+      if (!this.cluster.isUntouched(node)) continue;
       this.nothingLeft(node, 'left over');
     }
   }
@@ -346,7 +298,7 @@ class Simulation implements Stage {
 
   private async closeAll(): Promise<void> {
     if (this.over) return;
-    for (const node of this.nodes) if (node.alive) this.close(node, this.world.random.within(0, 20));
+    for (const node of this.nodes) if (node.alive) this.cluster.close(node, this.world.random.within(0, 20));
     await this.phase(this.world.now + CLOSE_MS, () => this.nodes.every((node) => !node.alive));
     await this.phase(this.world.now + CLOSE_MS);
     if (this.over) return;
@@ -360,95 +312,6 @@ class Simulation implements Stage {
     }
   }
 
-  private close(node: SimNode, inMs: number): void {
-    this.world.post(node.process, inMs, 'close', () => {
-      if (node.leaving && node.closed) return;
-      node.leaving = true;
-      const timeoutMs = this.world.random.pick([0, 300, 2_000]);
-      void node.wait('node close', node.velo.close({ timeoutMs })).then(() => {
-        node.closed = true;
-      });
-    });
-  }
-
-  // ---- incidents
-
-  private happen({ what, ms }: Incident): void {
-    const { random, network, schedule } = this.world;
-    const ready = this.ready();
-    if (ready.length === 0) return;
-    const victim = random.pick(ready);
-    switch (what) {
-      case 'freeze':
-        victim.process.frozenUntil = Math.max(victim.process.frozenUntil, schedule.now + ms);
-        if (ms > this.scenario.heartbeatMs * 0.6) this.everybody(victim, 'frozen');
-        return;
-      case 'stall': {
-        const other = random.pick(ready);
-        if (other === victim) return;
-        network.link(victim.process, other.process).stalledUntil = schedule.now + ms;
-        if (ms > this.scenario.heartbeatMs * 0.6) network.incidents.note(victim.process, other.process, 'stalled');
-        return;
-      }
-      case 'cut':
-        this.cut(random.chance(0.4) ? 0 : CUT_TRIES);
-        return;
-      case 'flush':
-        this.world.post(victim.process, 0.01, 'flush', () => victim.velo.flushBatch());
-        return;
-      case 'drain':
-        this.everybody(victim, 'drained');
-        victim.leaving = true;
-        this.world.post(victim.process, 0.01, 'drain', () => victim.velo.beginDrain());
-        return;
-      case 'close':
-        this.everybody(victim, 'closed');
-        victim.leaving = true;
-        this.close(victim, 0.01);
-        return;
-      case 'kill':
-      case 'restart':
-        if (ready.length < 2 && what === 'kill') return;
-        network.kill(victim.process, this.world.processes);
-        if (what === 'restart') this.restart(victim);
-        return;
-      default:
-        what satisfies never;
-    }
-  }
-
-  /**
-   * Cuts a connection: at once, or (`tries` looks) when one has bytes on their way and frames of its node wait for admission. Those are
-   * refused, which ends an epoch, and what is on its way may come behind the new one.
-   */
-  private cut(tries: number): void {
-    const { network, random, schedule } = this.world;
-    const standing = network.standing();
-    if (standing.length === 0) return;
-    const waiting = tries === 0 ? [] : this.ready().filter(({ velo }) => awaitsAdmission(velo));
-    const busy = standing.filter(
-      ({ client }) => client.outgoing!.isBusy && waiting.some(({ process }) => process === client.owner),
-    );
-    if (tries > 0 && busy.length === 0) schedule.after(CUT_LOOK_MS, 3, undefined, 'look', () => this.cut(tries - 1));
-    else network.cut(random.pick(tries === 0 ? standing : busy), 'cut');
-  }
-
-  private everybody(node: SimNode, what: string): void {
-    for (const other of this.nodes)
-      if (other !== node) this.world.network.incidents.note(node.process, other.process, what);
-  }
-
-  private restart(dead: SimNode): void {
-    const node = this.make(this.scenario.nodes[this.nodes.indexOf(dead) % this.scenario.nodes.length]!);
-    this.world.schedule.after(5, 3, undefined, 'restarted', () => {
-      if (node.velo !== undefined) this.introduceAll();
-    });
-  }
-
-  private incidents(a: SimNode, b: SimNode): readonly string[] {
-    return a === b ? [] : this.world.network.incidents.between(a.process, b.process);
-  }
-
   // ---- after every event
 
   private afterEvent(): void {
@@ -457,12 +320,12 @@ class Simulation implements Stage {
     const node = this.nodes.find(({ process }) => process === current);
     if (node?.velo === undefined || node.process.dead) return;
     const calm = !this.world.network.incidents.any;
-    const disturbed = !calm && this.nodes.some((other) => this.incidents(node, other).length > 0);
+    const disturbed = !calm && !this.cluster.isUntouched(node);
     const report = (check: string, message: string) => this.failed(check, message);
     checkNode(node, calm && this.nodes.every(({ leaving }) => !leaving), disturbed || node.leaving, report);
     if (this.world.steps % CREDIT_CHECK_STEPS !== 0) return;
     const standing = this.nodes.filter((other) => !other.process.dead && other.velo !== undefined);
-    checkCredit(standing, (a, b) => this.incidents(a, b).length === 0, report);
+    checkCredit(standing, (a, b) => this.cluster.incidents(a, b).length === 0, report);
   }
 
   // ---- what programs need
@@ -491,7 +354,7 @@ class Simulation implements Stage {
   }
 
   producerFor(stream: Stream): SimNode | undefined {
-    const ready = this.ready();
+    const ready = this.cluster.ready();
     const others = ready.filter((node) => node !== stream.consumer);
     if (others.length === 0) return undefined;
     // Now and then a sender on the anchor's own node.
@@ -512,7 +375,7 @@ class Simulation implements Stage {
   private isExcused(stream: Stream, error: VeloError): boolean {
     const { consumer } = stream;
     if (consumer.leaving || stream.producers.some((node) => node.leaving || node.process.dead)) return true;
-    if (stream.producers.some((node) => this.incidents(node, consumer).length > 0)) return true;
+    if (stream.producers.some((node) => this.cluster.incidents(node, consumer).length > 0)) return true;
     const told = error.code === 'ERR_SENDER_DROPPED' && stream.sessions.some(({ end }) => end === 'closed');
     if (told) {
       const { accepted, received, number } = stream.sessions.find(({ end }) => end === 'closed')!;
@@ -544,9 +407,4 @@ class Simulation implements Stage {
   note(what: string): void {
     this.world.note(what);
   }
-}
-
-/** For reports: is it an error of the library? */
-export function isCoded(error: unknown): error is VeloError {
-  return VeloError.is(error);
 }

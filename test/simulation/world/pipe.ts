@@ -162,7 +162,8 @@ export class Pipe {
       return;
     }
     // The mux relies on the lane's order in two places: no record overtakes its OpenSlot, no OpenSlot the close of its index before.
-    const order = isBatch && weather.swap > 0 ? orderOf(bytes, headerLength) : undefined;
+    const ordered = weather.swap > 0 || this.held !== undefined;
+    const order = isBatch && ordered ? orderOf(bytes, headerLength) : undefined;
     if (order?.opens && this.heldCloses) this.releaseHeld();
     if (order !== undefined && !order.opens && this.held === undefined && random.chance(weather.swap)) {
       this.heldCloses = order.closes;
