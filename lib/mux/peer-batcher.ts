@@ -197,7 +197,11 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
    * sender without credit is not suspected, and one with records in front of it will be heard through those.
    */
   heartbeat(slot: EgressSlot): boolean {
-    if (!slot.direct || this.writer.parked || slot.credit === 0) return false;
+    if (!slot.direct || this.writer.parked || slot.credit === 0) {
+      // The credit may have gone into records that nobody has flushed: then those are the sign of life, and must not wait longer.
+      if (!this.writer.parked) this.gate.limitWait();
+      return false;
+    }
     this.noteWake(WAKE_LINGER);
     return this.emitter.emitHeartbeat(slot);
   }
