@@ -1,7 +1,7 @@
 // A second ingress, written from the specification (streaming §7.10 to §7.14) in the plainest way there is: maps, arrays and no
 // shortcut. Fuzz tests hold the real table against it, batch by batch: what readers got, what was counted, what is owed.
 
-import { ByteBudget } from '../../lib/mux/byte-budget.js';
+import type { ByteBudget } from '../../lib/mux/byte-budget.js';
 import {
   BatchDecoder,
   CLOSE_PROTOCOL_ERROR,
@@ -233,8 +233,7 @@ export class IngressModel {
 
   private record(record: BatchDecoder, bytes: Uint8Array): void {
     const { type, slot: id, frameSeq } = record;
-    if (type === DATA)
-      this.data(id, frameSeq, bytes.slice(record.bodyOffset, record.bodyOffset + record.bodyLength));
+    if (type === DATA) this.data(id, frameSeq, bytes.slice(record.bodyOffset, record.bodyOffset + record.bodyLength));
     else if (type === HEARTBEAT) this.data(id, frameSeq, HEARTBEAT_BYTES);
     else if (type === OPEN) this.open(record);
     else if (type === CLOSE) this.closeRecord(id, frameSeq, record.closeReason);

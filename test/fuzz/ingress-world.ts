@@ -12,11 +12,12 @@ import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../../lib/wire/f
 import { slotIndex } from '../../lib/wire/slot-id.js';
 import { BatchBuilder } from '../support/batch-builder.js';
 import { CoreNode, frameText, itemFrame } from '../support/core-pair.js';
-import { decodeBatch, FakeOwner, FakeReceiver, VirtualClock } from '../support/mux-fakes.js';
+import { decodeBatch, FakeOwner, type FakeReceiver, VirtualClock } from '../support/mux-fakes.js';
 import { type IngressCounts, IngressModel, ModelReceiver, NO_COUNTS } from './ingress-model.js';
 import { EDGES, mutate } from './mutate.js';
-import { Random } from './random.js';
+import { type FuzzTarget, Random } from './random.js';
 
+const STEPS_PER_RUN = 400;
 const WINDOW = 4;
 const SLOT_BYTES = 300;
 const PEER_BYTES = 500;
@@ -43,6 +44,11 @@ const STEPS = {
 
 const RECORDS = { data: 8, open: 5, close: 4, credit: 4, lifecycle: 3, heartbeat: 2 } as const;
 
+export const INGRESS_TARGET: FuzzTarget = {
+  name: 'ingress',
+  run: (seed) => new IngressWorld(seed).run(STEPS_PER_RUN),
+};
+
 /** A stream's consumer at the victim, and its double. */
 interface Reader {
   readonly session: bigint;
@@ -57,7 +63,7 @@ interface OwnSlot {
   accepted: number;
 }
 
-export class IngressWorld {
+class IngressWorld {
   private readonly random: Random;
   private readonly clock = new VirtualClock();
   private readonly budget = new ByteBudget(PEER_BYTES);
@@ -343,16 +349,21 @@ export class IngressWorld {
       const slot = victim.open(owner, ANCHOR, session, WINDOW, SLOT_BYTES);
       this.own.push({ owner, slot, session, accepted: 0 });
     } else {
-      const mine = random.pick(live);
-      if (random.oneIn(10)) victim.finalize(mine.slot);
-      else if (random.oneIn(10)) victim.batcher.inletClosed(mine.slot);
-      else if (random.oneIn(14)) victim.batcher.abandon(mine.slot);
-      else if (mine.accepted - mine.slot.pulledTotal < mine.slot.inletLimit) {
-        victim.sendItem(mine.slot, mine.accepted, random.pick([4, 4, 200, 70_000]));
-        mine.accepted += 1;
-      }
+      this.ownRecord(random.pick(live));
     }
     this.turn();
+  }
+
+  private ownRecord(mine: OwnSlot): void {
+    const { random, victim } = this;
+    const way = random.below(30);
+    if (way < 3) victim.finalize(mine.slot);
+    else if (way < 6) victim.batcher.inletClosed(mine.slot);
+    else if (way < 8) victim.batcher.abandon(mine.slot);
+    else if (mine.accepted - mine.slot.pulledTotal < mine.slot.inletLimit) {
+      victim.sendItem(mine.slot, mine.accepted, random.pick([4, 4, 200, 70_000]));
+      mine.accepted += 1;
+    }
   }
 
   private transportStep(): void {
@@ -420,10 +431,7 @@ export class IngressWorld {
     const expected = { ...model.counts, liveSlots: model.counts.liveSlots + ownLive };
     expect(countsOf(victim), 'counters').to.deep.equal(expected);
     const refused = model.calls.filter((call) => call === 'refused').length;
-    expect(
-      this.calls,
-      'control, closes and refusals',
-    ).to.deep.equal(model.calls.filter((call) => call !== 'refused'));
+    expect(this.calls, 'control, closes and refusals').to.deep.equal(model.calls.filter((call) => call !== 'refused'));
     expect(victim.metrics.controlRefused, 'control refused').to.equal(refused + this.unallocated);
     expect([...this.credit].sort(byFirst), 'credit').to.deep.equal([...model.credit].sort(byFirst));
     for (const { session, real, model: double } of this.readers) {
@@ -493,7 +501,10 @@ export class IngressWorld {
     }
     for (const { owner } of this.own) {
       for (const event of ['opened', 'closed', 'retired'])
-        expect(owner.events.filter((text) => text.startsWith(event)), event).to.have.length(1);
+        expect(
+          owner.events.filter((text) => text.startsWith(event)),
+          event,
+        ).to.have.length(1);
     }
     this.healthy.end();
   }

@@ -12,7 +12,11 @@ const ANCHOR = 5n;
 describe('control for a slot whose OpenSlot still waits', () => {
   const endings: [string, string[], (batch: BatchBuilder, id: number) => void][] = [
     ['close', ['opened false', 'closed unknownSlot'], (batch, id) => batch.close(id, 0, CLOSE_UNKNOWN_SLOT)],
-    ['cancel', ['cancelled', 'opened false', 'closed cancelled'], (batch, id) => batch.lifecycle(id, 2n, LIFECYCLE_CANCEL)],
+    [
+      'cancel',
+      ['cancelled', 'opened false', 'closed cancelled'],
+      (batch, id) => batch.lifecycle(id, 2n, LIFECYCLE_CANCEL),
+    ],
   ];
   for (const [what, heard, record] of endings) {
     it(`a ${what} ends it for good: it is never opened, and its sender may end it without harm`, () => {
