@@ -222,7 +222,11 @@ export class ClientLink {
       if (requests === 0) this.lane.drained(stream);
       else if ((requests & RECEIVER_CANCEL) !== 0) this.lane.cancelReceiver(stream);
       else if ((requests & RECEIVER_STOP) !== 0) {
-        this.lane.stopReceiver(stream);
+        // The request stands in the row for good: every drain finds it there.
+        if (!stream.stopAsked) {
+          stream.stopAsked = true;
+          this.lane.stopReceiver(stream);
+        }
         this.lane.drained(stream);
       }
     }

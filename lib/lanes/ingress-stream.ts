@@ -23,6 +23,8 @@ export class IngressStream implements Receiver {
   readonly heartbeatMs: number;
   slot: IngressSlot | undefined;
   readonly openedAt = performance.now();
+  /** Its sender was asked to stop. */
+  stopAsked = false;
   private watch: SlotWatch | undefined;
   private readonly waiting: ByteQueue;
   private closing = false;
@@ -70,6 +72,7 @@ export class IngressStream implements Receiver {
 
   opened(slot: IngressSlot): void {
     this.slot = slot;
+    this.stopAsked = this.earlyStop;
     this.watch = this.watchSlot(this, slot);
     this.link.observer?.ingressOpened(this.table, slot);
   }

@@ -32,13 +32,17 @@ if (COALESCE_THRESHOLD / RECORD_HEADER_LEN >= MAX_RECORDS_PER_BATCH) {
 }
 
 const HOUR_MS = 3_600_000;
-/** Largest window this node advertises. The wire has room for a u32; buffers are sized from it. */
-const MAX_INITIAL_CREDIT = 65_536;
+/**
+ * Largest window this node advertises, and the most it uses of a peer's. The wire has room for a u32; buffers are sized from it.
+ */
+export const MAX_INITIAL_CREDIT = 65_536;
 const MAX_U32 = 0xffff_ffff;
 
 const DEFAULT_INITIAL_CREDIT = 32;
 /** What a byte budget of 0 stands for, in a configuration and in a peer's answer. */
 export const DEFAULT_SLOT_BYTE_BUDGET = 1_048_576;
+/** A peer's answer may name any byte budget; a sender withholds no more than this for it: one of the largest frames. */
+export const MAX_PEER_SLOT_BYTES = MAX_FRAME_BODY;
 const DEFAULT_PEER_BYTE_BUDGET = 8_388_608;
 const DEFAULT_MAX_BATCH_BYTES = 61_440;
 const DEFAULT_CREDIT_SWEEP_INTERVAL_MS = 200;
