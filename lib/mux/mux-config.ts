@@ -25,6 +25,11 @@ export const SINGLETON_OVERHEAD = BATCH_HEADER_LEN + 2 * RECORD_HEADER_LEN + CLO
 export const MAX_WITHHELD_RECORDS = 65_536;
 /** Distinct refusals of slots never admitted that may wait; more are dropped, which costs no credit. */
 export const REJECT_LANE_LIMIT = 8_192;
+/**
+ * Credit and closes owed to a peer's slots, and stops and cancels of its sessions, that may each wait: a slot and one before it at every
+ * index. Streams come and go while a peer reads nothing; beyond the limit the oldest is dropped, whose stream is long over.
+ */
+export const REPLY_LIMIT = 2 * MAX_TABLE_SLOTS;
 
 // A packed batch can never run out of its u16 record count before it runs out of bytes: the hot path counts bytes only.
 if (COALESCE_THRESHOLD / RECORD_HEADER_LEN >= MAX_RECORDS_PER_BATCH) {
