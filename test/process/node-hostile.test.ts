@@ -3,7 +3,7 @@
 import { expect } from 'chai';
 import { StreamAnchorHandle } from '../../lib/index.js';
 import { RECORD_DATA, RECORD_OPEN_SLOT } from '../../lib/wire/batch.js';
-import { provesAlive, streamSuite, until } from '../support/nodes.js';
+import { failure, provesAlive, streamSuite, until } from '../support/nodes.js';
 import { accept, recordsOf, WirePeer } from '../support/wire-peer.js';
 
 const utf8 = new TextEncoder();
@@ -48,5 +48,16 @@ streamSuite('a peer that asks for too much', (host, nodes) => {
     expect(utf8.encode(reason)).to.have.length.below(1_000);
     anchor.controller.cancel();
     await provesAlive(pair);
+  });
+
+  it('a list of handlers without measure is not kept', async () => {
+    const { producer: node } = await nodes.shared(host);
+    node.registerPeer(peer.info);
+    peer.faces(node);
+    peer.handlers = Array.from({ length: 40_000 }, (_, i) => `handler-of-a-peer-with-too-many-${i}`);
+    await failure('ERR_LIMIT', node.unary(peer.info.instanceId, 'handler-of-a-peer-with-too-many-1'));
+    peer.handlers = ['echo'];
+    peer.services = { echo: (payload) => payload };
+    expect(await node.unary(peer.info.instanceId, 'echo', utf8.encode('x'))).to.deep.equal(utf8.encode('x'));
   });
 });

@@ -3,6 +3,7 @@
 import { MessageChannel } from 'node:worker_threads';
 import { expect } from 'chai';
 import { ClientLink, type LinkLane } from '../../../lib/lanes/client-link.js';
+import { tagRow } from '../../../lib/lanes/commands.js';
 import { IngressStream } from '../../../lib/lanes/ingress-stream.js';
 import type { IngressSlot } from '../../../lib/mux/ingress-slot.js';
 import type { IngressTable } from '../../../lib/mux/ingress-table.js';
@@ -75,5 +76,57 @@ describe('the wishes of a consumer', () => {
     stream.opened({} as IngressSlot);
     drain();
     expect(heard).to.deep.equal(['drained']);
+  });
+});
+
+describe('thousands of streams that wait for room', () => {
+  const { port1, port2 } = new MessageChannel();
+  after(() => {
+    port1.close();
+    port2.close();
+  });
+
+  it('a turn without room looks at one of them, and all move in order once there is some', () => {
+    const buffer = createConduit(SIZES);
+    const client = new ClientConduit(buffer, SIZES);
+    const link = new ClientLink(
+      {} as LinkLane,
+      0,
+      new WorkerConduit(buffer, SIZES),
+      new ClientRows(createClientRows(SIZES), SIZES),
+      new ParcelSender(port1),
+      new ParcelReceiver(port2),
+      0,
+    );
+    const count = 1_000;
+    const record = new Uint8Array(50);
+    let looks = 0;
+    for (let row = 0; row < count; row++) {
+      const bind = { row, generation: 1, credit: 8, byteBudget: 0, heartbeatMs: 5_000 };
+      const stream = new IngressStream(link, {} as IngressTable, bind, 0, row, () => ({}) as SlotWatch);
+      const flush = stream.flush.bind(stream);
+      stream.flush = () => {
+        looks += 1;
+        return flush();
+      };
+      for (let i = 0; i < 3; i++) stream.deliver(record, 0, record.length, false);
+    }
+    link.publish();
+    looks = 0;
+    for (let turn = 0; turn < 10; turn++) link.publish();
+    expect(looks, 'one look before room is asked for, one after').to.equal(20);
+    const got: number[] = [];
+    for (let turn = 0; got.length < 3 * count; turn++) {
+      expect(turn).to.be.below(3 * count);
+      client.ingress.refresh();
+      while (client.ingress.next()) got.push(tagRow(client.ingress.tag));
+      client.ingress.release();
+      link.publish();
+    }
+    const places = new Map<number, number>();
+    for (const row of got) places.set(row, (places.get(row) ?? 0) + 1);
+    expect(places.size).to.equal(count);
+    expect([...places.values()].every((records) => records === 3)).to.equal(true);
+    expect(link.roomCame()).to.equal(false);
   });
 });
