@@ -8,7 +8,7 @@ import type { ControlSink } from '../../lib/mux/batcher-types.js';
 import { ByteBudget } from '../../lib/mux/byte-budget.js';
 import { type EgressSlot, SLOT_CLOSED } from '../../lib/mux/egress-slot.js';
 import { REJECT_LANE_LIMIT } from '../../lib/mux/mux-config.js';
-import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../../lib/wire/frame.js';
+import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES, isTerminalSentinel } from '../../lib/wire/frame.js';
 import { slotIndex } from '../../lib/wire/slot-id.js';
 import { BatchBuilder } from '../support/batch-builder.js';
 import { CoreNode, frameText, itemFrame } from '../support/core-pair.js';
@@ -85,6 +85,9 @@ class IngressWorld {
   private checkedBatches = 0;
   private readonly sentEpoch = { epoch: 0n, seq: -1 };
   private readonly frameSeqs = new Map<number, number>();
+  /** Credit that the peer granted to our slots, true or not, and the data records they sent. */
+  private readonly granted = new Map<number, number>();
+  private readonly spent = new Map<number, number>();
 
   constructor(seed: number) {
     this.random = new Random(seed);
@@ -388,6 +391,7 @@ class IngressWorld {
       postCredit: (id, delta) => {
         note(`post credit ${id} ${delta}`);
         post(id);
+        this.granted.set(id, (this.granted.get(id) ?? 0) + delta);
         sink.postCredit(id, delta);
       },
       postClose: (id, reason) => {
@@ -473,12 +477,15 @@ class IngressWorld {
     }
     last.epoch = epoch;
     last.seq = seq;
-    for (const { type, slot, seq: frameSeq, reason } of records) {
+    for (const { type, slot, seq: frameSeq, reason, body } of records) {
       if (type === 'open') this.frameSeqs.set(slot, 0);
       const ours = type === 'data' || (type === 'close' && reason! < 2);
       if (!ours) continue;
       expect(frameSeq, `frame_seq of slot ${slot}`).to.equal(this.frameSeqs.get(slot)! + 1);
       this.frameSeqs.set(slot, frameSeq);
+      if (type !== 'data' || isTerminalSentinel(body, 0, body.length)) continue;
+      this.spent.set(slot, (this.spent.get(slot) ?? 0) + 1);
+      expect(this.spent.get(slot), `data of slot ${slot}`).to.be.at.most(WINDOW + (this.granted.get(slot) ?? 0));
     }
   }
 

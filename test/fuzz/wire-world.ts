@@ -102,7 +102,8 @@ class WireWorld {
     const random = new Random(seed);
     const host = random.oneIn(3) ? 'piscina' : 'inline';
     // Short enough that a stream which lost records is over before the run is.
-    const options = { host, heartbeatIntervalMs: 100, callTimeoutMs: 1_000 } as const;
+    const lanes = random.pick([1, 1, 3]);
+    const options = { host, lanes, heartbeatIntervalMs: 100, callTimeoutMs: 1_000 } as const;
     const node = await Velo.create({ ...options, stagedPayloadMax: 100_000, messageQueueBytes: 1024 * 1024 });
     const honest = await Velo.create({ host: 'inline', heartbeatIntervalMs: 100 });
     introduce(node, honest);
