@@ -2,7 +2,9 @@
 
 import { expect } from 'chai';
 import { StreamAnchorHandle } from '../../lib/index.js';
+import { MAX_CONTROL_BYTES } from '../../lib/lanes/inbound-router.js';
 import { CLOSE_UNKNOWN_SLOT, RECORD_CLOSE_SLOT, RECORD_DATA, RECORD_OPEN_SLOT } from '../../lib/wire/batch.js';
+import { RESPONSE_UNARY } from '../../lib/wire/envelope.js';
 import { slotId } from '../../lib/wire/slot-id.js';
 import {
   failure,
@@ -47,17 +49,42 @@ streamSuite('a peer that asks for too much', (host, nodes) => {
     await until('nothing is left', () => node.stats().senders === 0);
   });
 
-  it('an attach that offers a million transports is refused in a few words', async () => {
+  it('an attach that offers thousands of transports is refused in a few words', async () => {
     const pair = await nodes.shared(host);
     const node = pair.consumer;
     await peer.faces(node).hello();
     const anchor = node.createAnchor<number>();
-    const supportedTransportKeys = Array.from({ length: 50_000 }, (_, i) => `transport-${i}`);
+    const supportedTransportKeys = Array.from({ length: 3_000 }, (_, i) => `transport-${i}`);
     const answer = await peer.attach(anchor.handle, { supportedTransportKeys });
     const reason = answer.ok ? '' : answer.reason;
     expect(reason).to.contain('the sender offers transport-0, transport-1');
     expect(utf8.encode(reason)).to.have.length.below(1_000);
     anchor.controller.cancel();
+    await provesAlive(pair);
+  });
+
+  it('messages of the system that are long, or come as a handle, are not read: refused, counted', async () => {
+    const pair = await nodes.shared(host);
+    const node = pair.consumer;
+    await peer.faces(node).hello();
+    const before = node.stats().droppedBadMessage;
+    const long = utf8.encode('null'.padEnd(MAX_CONTROL_BYTES + 1));
+    const handlers = ['_anchor_attach', '_anchor_cancel', '_list_handlers', '_rv_acquire', '_nobody'];
+    for (const handler of handlers) {
+      const { ok, text } = await peer.call(handler, long);
+      expect([ok, text]).to.deep.equal([false, `${handler} of 65537 bytes: this node reads 65536`]);
+    }
+    await peer.fire('_stream_cancel', long);
+    const staged = { _rv: String((peer.workerId << 64n) | 1n) };
+    for (const handler of ['_anchor_attach', '_hello', '_stream_stop']) {
+      const { ok, text } = await peer.call(handler, new Uint8Array(0), RESPONSE_UNARY, staged);
+      expect([ok, text]).to.deep.equal([false, `${handler} must come inline`]);
+    }
+    await until('all are counted', () => node.stats().droppedBadMessage - before === handlers.length + 1 + 3);
+    expect(
+      (await peer.call('_list_handlers', long.subarray(0, MAX_CONTROL_BYTES))).ok,
+      'one byte less is read',
+    ).to.equal(true);
     await provesAlive(pair);
   });
 
