@@ -12,6 +12,7 @@ import { SENDER_CANCELLED, SENDER_STOPPED } from '../plane/rows.js';
 import { batchLaneOf, RESPONSE_NONE, RESPONSE_TYPE_OFFSET, type RequestEnvelope } from '../wire/envelope.js';
 import { parseJson } from '../wire/json.js';
 import { JsonFields } from '../wire/json-fields.js';
+import { MAX_CONTROL_BYTES } from '../wire/message-codec.js';
 import { type MuxSlotName, parseMuxSlot } from '../wire/mux-slot.js';
 import {
   HANDLER_HELLO,
@@ -51,11 +52,6 @@ export interface RouterLane {
 /** Requests go to the client thread that made the node. */
 const MAIN_THREAD = 0;
 const NO_BYTES = new Uint8Array(0);
-/**
- * Payload of a message of the system that is no batch: a hello with an address of some hundred endpoints, as JSON numbers. What is
- * longer would keep this thread, or the client's, reading for seconds.
- */
-export const MAX_CONTROL_BYTES = 65_536;
 
 export class InboundRouter {
   readonly hooks: IntakeHooks;

@@ -2,9 +2,9 @@
 
 import { expect } from 'chai';
 import { StreamAnchorHandle } from '../../lib/index.js';
-import { MAX_CONTROL_BYTES } from '../../lib/lanes/inbound-router.js';
 import { CLOSE_UNKNOWN_SLOT, RECORD_CLOSE_SLOT, RECORD_DATA, RECORD_OPEN_SLOT } from '../../lib/wire/batch.js';
 import { RESPONSE_UNARY } from '../../lib/wire/envelope.js';
+import { MAX_CONTROL_BYTES } from '../../lib/wire/message-codec.js';
 import { slotId } from '../../lib/wire/slot-id.js';
 import {
   failure,
@@ -86,6 +86,16 @@ streamSuite('a peer that asks for too much', (host, nodes) => {
       'one byte less is read',
     ).to.equal(true);
     await provesAlive(pair);
+  });
+
+  it('an answer to an attach that is long is not read', async () => {
+    const { producer: node } = await nodes.shared(host);
+    node.registerPeer(peer.info);
+    peer.faces(node);
+    peer.onAttach = () => utf8.encode('['.repeat(MAX_CONTROL_BYTES + 1));
+    const handle = StreamAnchorHandle.pack(peer.workerId, 5n, 'spsc');
+    const { message } = await failure('ERR_BAD_CONTROL_MESSAGE', node.attachAnchor(handle));
+    expect(message).to.contain('of 65537 bytes');
   });
 
   it('a list of handlers without measure is not kept', async () => {
