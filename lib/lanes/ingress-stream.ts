@@ -56,8 +56,10 @@ export class IngressStream implements Receiver {
     return (this.link.rows.receivers.requests(this.row) & RECEIVER_CANCEL) !== 0;
   }
 
+  /** Whoever reads it passes the stop on. */
   get earlyStop(): boolean {
-    return (this.link.rows.receivers.requests(this.row) & RECEIVER_STOP) !== 0;
+    this.stopAsked = (this.link.rows.receivers.requests(this.row) & RECEIVER_STOP) !== 0;
+    return this.stopAsked;
   }
 
   /** Records that found no room in the ring of their client. */
@@ -72,7 +74,6 @@ export class IngressStream implements Receiver {
 
   opened(slot: IngressSlot): void {
     this.slot = slot;
-    this.stopAsked = this.earlyStop;
     this.watch = this.watchSlot(this, slot);
     this.link.observer?.ingressOpened(this.table, slot);
   }
