@@ -10,7 +10,7 @@ import {
   LIFECYCLE_CANCEL,
   LIFECYCLE_STOP,
 } from '../../lib/wire/batch.js';
-import { DROPPED_BYTES, HEARTBEAT_BYTES, isTerminalSentinel } from '../../lib/wire/frame.js';
+import { DROPPED_BYTES, HEARTBEAT_BYTES, isTerminalSentinel, transportErrorFrame } from '../../lib/wire/frame.js';
 import { slotIndex } from '../../lib/wire/slot-id.js';
 import type { FakeReceiver } from '../support/mux-fakes.js';
 
@@ -126,6 +126,10 @@ export class IngressModel {
   private mark: number | undefined;
   private readonly touched = new Set<ModelSlot>();
   private readonly noted = new Set<ModelSlot>();
+  /** Refusals of staged records whose stream is not open yet, by session. */
+  private readonly refusals = new Map<bigint, { epoch: bigint; id: number; text: string }>();
+  /** The node keeps too many bytes. */
+  pressed = false;
 
   constructor(
     private readonly lane: number,
@@ -170,6 +174,27 @@ export class IngressModel {
     this.visit([...this.touched, ...this.noted]);
     this.touched.clear();
     this.noted.clear();
+  }
+
+  /** A staged record will not come (§7.16). */
+  refuseStaged(epoch: bigint, id: number, session: bigint, text: string): void {
+    if (this.epoch !== undefined && epoch < this.epoch) return;
+    const slot = epoch === this.epoch ? this.find(id) : undefined;
+    if (slot !== undefined && sessionOf(slot) === session) {
+      this.fail(slot, text);
+      return;
+    }
+    const bound = [...this.binds.keys()].some((key) => key.endsWith(`:${session}`));
+    if (bound && epoch >= (this.refusals.get(session)?.epoch ?? 0n)) this.refusals.set(session, { epoch, id, text });
+  }
+
+  private fail(slot: ModelSlot, text: string): void {
+    if (!slot.over) {
+      slot.over = true;
+      slot.receiver.put(transportErrorFrame(text));
+    }
+    this.end(slot, false);
+    this.lifecycle(slot, LIFECYCLE_CANCEL);
   }
 
   // -- what the consumer's side does
@@ -274,6 +299,9 @@ export class IngressModel {
       this.end(slot, false);
       this.lifecycle(slot, LIFECYCLE_CANCEL);
     } else if (receiver.real.earlyStop) this.lifecycle(slot, LIFECYCLE_STOP);
+    const refusal = this.refusals.get(sessionOf(slot));
+    this.refusals.delete(sessionOf(slot));
+    if (slot.live && refusal?.epoch === this.epoch && refusal?.id === id) this.fail(slot, refusal.text);
   }
 
   private makeWay(id: number, index: number): boolean {
@@ -422,7 +450,8 @@ export class IngressModel {
       const data = Math.min(taken, slot.outstanding);
       slot.outstanding -= data;
       slot.ungranted += data;
-      if (slot.bytes >= slot.budget || slot.ungranted === 0) continue;
+      const mayGrant = this.pressed ? slot.bytes === 0 && slot.hold.size === 0 : slot.bytes < slot.budget;
+      if (!mayGrant || slot.ungranted === 0) continue;
       this.replied = true;
       this.credit.set(slot.id, (this.credit.get(slot.id) ?? 0) + slot.ungranted);
       slot.ungranted = 0;
@@ -448,6 +477,10 @@ export class IngressModel {
 
 export function bindKey(anchorHi: number, anchorLo: number, sessionHi: number, sessionLo: number): string {
   return `${(BigInt(anchorHi) << 32n) | BigInt(anchorLo)}:${(BigInt(sessionHi) << 32n) | BigInt(sessionLo)}`;
+}
+
+function sessionOf({ receiver }: ModelSlot): bigint {
+  return (BigInt(receiver.real.sessionHi) << 32n) | BigInt(receiver.real.sessionLo);
 }
 
 function following(seq: number): number {

@@ -35,6 +35,8 @@ const STEPS = {
   replayed: 3,
   forged: 14,
   bindOnly: 2,
+  refused: 3,
+  pressure: 1,
   consumer: 10,
   own: 8,
   transport: 3,
@@ -132,6 +134,13 @@ class IngressWorld {
       case 'bindOnly':
         this.bind();
         return;
+      case 'refused':
+        this.refuse();
+        return;
+      case 'pressure':
+        this.victim.meter.over = !this.victim.meter.over;
+        this.model.pressed = this.victim.meter.over;
+        return;
       case 'consumer':
         this.consumerStep();
         return;
@@ -212,6 +221,18 @@ class IngressWorld {
     const { bytes } = batch;
     if (epoch > this.epoch) this.epoch = epoch;
     return bytes;
+  }
+
+  /** A record that the peer staged is refused; the stream it names may be none of its own. */
+  private refuse(): void {
+    const { random } = this;
+    const epoch = random.oneIn(4) ? random.pick([0n, this.epoch - 1n, this.epoch + 1n]) : this.epoch;
+    const reader = this.readers.length > 0 && !random.oneIn(4) ? random.pick(this.readers.slice(-6)) : undefined;
+    const slot = reader?.real.slot?.id ?? this.slotId();
+    const session = random.oneIn(4) ? this.session() : (reader?.session ?? random.u64());
+    this.model.refuseStaged(epoch, slot, session, 'too large');
+    this.victim.table.refuseStaged({ epoch, slot, session }, 'too large');
+    this.turn();
   }
 
   private forgeRecord(batch: BatchBuilder): void {
@@ -502,6 +523,7 @@ class IngressWorld {
     expect([liveSlots, heldRecords, withheldRecords, stagedRecords], 'gauges').to.deep.equal([0, 0, 0, 0]);
     expect(victim.port.buffersOut, 'buffers').to.equal(0);
     expect(this.budget.used, 'held bytes').to.equal(0);
+    expect(victim.meter.bytes, 'bytes in queues of the node').to.equal(0);
     for (const { real } of this.readers) {
       expect(real.closedCalls).to.equal(real.slot === undefined ? 0 : 1);
       expect(real.terminals).to.be.at.most(1);
