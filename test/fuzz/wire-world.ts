@@ -38,6 +38,7 @@ const STEPS_PER_RUN = 120;
 const PATIENCE_MS = 10_000;
 /** Code that was compiled, and what the runtime keeps, are in it. */
 const MAX_LEFT_BYTES = 8 * 1024 * 1024;
+const HONEST_HEARTBEAT_MS = 60_000;
 const MAX_ANCHORS = 4;
 const MAX_U64 = 0xffff_ffff_ffff_ffffn;
 const ITEM = Uint8Array.of(...ITEM_PREFIX, 1);
@@ -116,7 +117,8 @@ class WireWorld {
 
   async run(steps: number): Promise<void> {
     const { node, honest } = this;
-    const anchor = node.createAnchor<number>();
+    // A machine that is busy must not look like a sender that is dead.
+    const anchor = node.createAnchor<number>({ heartbeatIntervalMs: HONEST_HEARTBEAT_MS });
     const sender = await honest.attachAnchor<number>(anchor.handle);
     const read = readAll(anchor);
     for (let i = 0; i < steps; i += 1) {
