@@ -55,6 +55,9 @@ export interface AnchorTerms {
 }
 
 const LOCAL_ID_BYTES = 8;
+/** Transport keys of a sender that a refusal names, and letters of each. */
+const MAX_NAMED_KEYS = 8;
+const MAX_NAMED_LETTERS = 64;
 
 export class AnchorRegistry {
   private readonly anchors = new Map<bigint, AnchorEntry>();
@@ -171,7 +174,7 @@ export class AnchorRegistry {
     if (entry.attached) return refuse(`anchor ${handle} already attached`);
     if (!request.supportedTransportKeys.includes(MESSENGER_MUX_KEY))
       return refuse(
-        `this node serves ${MESSENGER_MUX_KEY}, the sender offers ${request.supportedTransportKeys.join(', ') || 'nothing'}`,
+        `this node serves ${MESSENGER_MUX_KEY}, the sender offers ${named(request.supportedTransportKeys) || 'nothing'}`,
       );
     const sender = request.streamCancelHandle.worker;
     if (this.peers.worker(sender) === undefined) return refuse(`worker ${sender} is not registered here`);
@@ -305,4 +308,10 @@ export class AnchorRegistry {
     this.alarms.stop();
     for (const entry of [...this.anchors.values()]) entry.leave();
   }
+}
+
+/** The first few, in a few letters each: nothing a peer sends is sent back at any length. */
+function named(keys: readonly string[]): string {
+  const some = keys.slice(0, MAX_NAMED_KEYS).map((key) => key.slice(0, MAX_NAMED_LETTERS));
+  return (keys.length > some.length ? [...some, '…'] : some).join(', ');
 }

@@ -370,6 +370,8 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
 
   private readonly applyControl = (slot: EgressSlot): void => {
     if (this.life.applyControl(slot)) this.ready.push(slot);
+    // A peer may close what it was never told of: the next id is easily guessed.
+    if (slot.state === SLOT_CLOSED) this.openQueue.delete(slot);
   };
 
   private pumpOpens(): boolean {
