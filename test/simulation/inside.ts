@@ -33,7 +33,7 @@ interface NodeInside {
   readonly parts: {
     readonly shutdown: { readonly host: { readonly lanes: readonly Lane[] } };
     readonly plane: {
-      readonly liveRows: { senders: number; receivers: number };
+      liveRows(): { senders: number; receivers: number };
       readonly receiverEnds: readonly ({ readonly records?: { readonly length: number } } | undefined)[];
     };
     readonly calls: { readonly pending: number };
@@ -135,8 +135,8 @@ export function tablesOf(lane: Lane): readonly IngressTable[] {
 export function leftovers(node: Velo): Record<string, number> {
   const { plane, calls, registry } = inside(node);
   const left: Record<string, number> = {
-    senders: plane.liveRows.senders,
-    receivers: plane.liveRows.receivers,
+    senders: plane.liveRows().senders,
+    receivers: plane.liveRows().receivers,
     calls: calls.pending,
     anchors: registry.active,
   };
