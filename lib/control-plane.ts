@@ -34,6 +34,7 @@ import type { MetricsSource } from './metrics/source.js';
 import type { ResolvedOptions } from './options.js';
 import type { ClientRows } from './plane/conduit.js';
 import type { NodeBlock } from './plane/node-block.js';
+import { Abandoned } from './streaming/abandoned.js';
 import { u64High, u64Low } from './wire/bytes.js';
 import type { PeerInfo } from './wire/peer-info.js';
 
@@ -54,6 +55,8 @@ export class ControlPlane {
   readonly data: DataClient;
   readonly registry: AnchorRegistry;
   readonly attacher: Attacher;
+  /** Here, and not with the node that the application holds: what it drops with its node must be found too. */
+  readonly abandoned = new Abandoned();
   readonly shutdown: Shutdown;
   readonly diagnostics: Diagnostics;
   readonly census: StreamCensus;
@@ -113,6 +116,8 @@ export class ControlPlane {
       initialCredit: options.mux.initialCredit,
       slotByteBudget: options.mux.slotByteBudget,
       heartbeatIntervalMs: options.heartbeatIntervalMs,
+      acceptWindowMs: options.acceptWindowMs,
+      unattachedTimeoutMs: options.unattachedTimeoutMs,
       lanes: options.lanes,
     };
     this.registry = new AnchorRegistry(workerId, this.plane, this.peers, this.calls, terms, options.maxStreams);

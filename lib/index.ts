@@ -16,6 +16,7 @@ export { FileDiscovery, type FileDiscoveryOptions } from './control/file-discove
 export type { AcceptPeer } from './control/hello-gate.js';
 export type { AskOptions } from './control/hellos.js';
 export type { PeerTarget } from './control/peer-book.js';
+export type { RetiredOutcome } from './control/sender-core.js';
 export type { CloseOptions, CloseReport } from './control/shutdown.js';
 export type { StreamInfo } from './control/stream-census.js';
 export { type ErrorCode, VeloError } from './errors.js';

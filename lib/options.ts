@@ -3,6 +3,7 @@
 import { availableParallelism } from 'node:os';
 import type { Discovery } from './control/discovery.js';
 import type { AcceptPeer } from './control/hello-gate.js';
+import { unattachedTimeout } from './control/unattached-timer.js';
 import { VeloError } from './errors.js';
 import type { LaneHostKind } from './lanes/host.js';
 import { DEFAULT_MAX_LANE_RESTARTS } from './lanes/restart-limit.js';
@@ -43,6 +44,16 @@ export interface VeloOptions {
    * three to four times as long. Default 5,000.
    */
   heartbeatIntervalMs?: number | undefined;
+  /**
+   * How long an anchor is kept while no sender is attached, in milliseconds: from its creation, and from each detach. Then it is
+   * removed: its reader ends, and an attach finds nothing. Default: for ever.
+   */
+  unattachedTimeoutMs?: number | undefined;
+  /**
+   * How long the place of a sender that was let in is kept until its stream opens, in milliseconds. Then its reader gets
+   * `ERR_SENDER_DROPPED`. Three heartbeat intervals end it before, where they are shorter. Default 180,000.
+   */
+  acceptWindowMs?: number | undefined;
   /** How long a call waits for its answer, in milliseconds. Default 30,000. */
   callTimeoutMs?: number | undefined;
   /** How long a dialed connection may take to stand, in milliseconds. Default 5,000. */
@@ -124,6 +135,8 @@ export interface ResolvedOptions {
   numaNode: number | undefined;
   mux: MuxConfig;
   heartbeatIntervalMs: number;
+  unattachedTimeoutMs: number | undefined;
+  acceptWindowMs: number;
   callTimeoutMs: number;
   connectTimeoutMs: number;
   ringBytes: number;
@@ -164,6 +177,7 @@ const DEFAULT_LANE_SILENCE_MS = 30_000;
 const MIN_LANE_SILENCE_MS = 1_000;
 const DEFAULT_MAX_STREAMS = 16_384;
 const DEFAULT_HEARTBEAT_MS = 5_000;
+const DEFAULT_ACCEPT_WINDOW_MS = 180_000;
 const MAX_PULLS = 1_024;
 
 const KNOWN: ReadonlySet<string> = new Set([
@@ -176,6 +190,8 @@ const KNOWN: ReadonlySet<string> = new Set([
   'flushPolicy',
   'mux',
   'heartbeatIntervalMs',
+  'unattachedTimeoutMs',
+  'acceptWindowMs',
   'callTimeoutMs',
   'connectTimeoutMs',
   'ringBytes',
@@ -230,6 +246,8 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     port: integer('port', options.port, 0, 0, MAX_PORT),
     mux: resolveMuxConfig({ ...options.mux, flushPolicy: options.flushPolicy }),
     heartbeatIntervalMs: heartbeatInterval(options.heartbeatIntervalMs, DEFAULT_HEARTBEAT_MS),
+    unattachedTimeoutMs: unattachedTimeout(options.unattachedTimeoutMs),
+    acceptWindowMs: integer('acceptWindowMs', options.acceptWindowMs, DEFAULT_ACCEPT_WINDOW_MS, 1, MAX_TIME_MS),
     callTimeoutMs: integer('callTimeoutMs', options.callTimeoutMs, 30_000, 1, MAX_TIME_MS),
     connectTimeoutMs: integer('connectTimeoutMs', options.connectTimeoutMs, 5_000, 1, MAX_TIME_MS),
     ringBytes: integer('ringBytes', options.ringBytes, DEFAULT_RING_BYTES, 1, MAX_BYTES),

@@ -10,6 +10,7 @@ import { ownAddress, ownEndpoints } from './control/own-address.js';
 import type { PeerTarget } from './control/peer-book.js';
 import type { CloseOptions, CloseReport } from './control/shutdown.js';
 import type { StreamInfo } from './control/stream-census.js';
+import { unattachedTimeout } from './control/unattached-timer.js';
 import { ControlPlane } from './control-plane.js';
 import { VeloError } from './errors.js';
 import type { MessageHandler } from './messenger/handlers.js';
@@ -21,11 +22,20 @@ import { heartbeatInterval, type ResolvedOptions, resolveOptions, rowsFor, type 
 import { ClientRows, createClientRows } from './plane/conduit.js';
 import { createNodeBlock, NodeBlock } from './plane/node-block.js';
 import { startLanes } from './start-lanes.js';
+import {
+  ANCHOR_FIELDS,
+  ATTACH_FIELDS,
+  checkFields,
+  checkKey,
+  checkSignal,
+  codecOf,
+  handleOf,
+} from './streaming/checks.js';
 import { LocalOutlet } from './streaming/local-outlet.js';
 import { MuxOutlet } from './streaming/mux-outlet.js';
 import { StreamAnchor } from './streaming/stream-anchor.js';
-import { StreamSender } from './streaming/stream-sender.js';
-import { type ItemCodec, msgpackCodec } from './wire/codec.js';
+import { type Outlet, StreamSender } from './streaming/stream-sender.js';
+import type { ItemCodec } from './wire/codec.js';
 import { senderErrorFrame } from './wire/frame.js';
 import type { DataHandle, StreamAnchorHandle } from './wire/handle.js';
 import { MESSENGER_MUX_KEY } from './wire/names.js';
@@ -37,6 +47,11 @@ export interface AnchorOptions<T> {
   codec?: ItemCodec<T> | undefined;
   /** How often the sender proves that it lives, in milliseconds, 10 at the least. Default: the node's. */
   heartbeatIntervalMs?: number | undefined;
+  /**
+   * How long the anchor is kept while no sender is attached, in milliseconds. Default: the node's. `setTimeout` of the anchor changes
+   * it.
+   */
+  unattachedTimeoutMs?: number | undefined;
 }
 
 export interface AttachStreamOptions<T> extends AttachOptions {
@@ -52,6 +67,9 @@ export interface VeloStats extends CellTotals {
   unclaimedBindsReaped: number;
   /** Attaches from other nodes that were accepted, by transport key. */
   attaches: Readonly<Record<string, number>>;
+  /** Senders and anchors that were garbage-collected before their streams had ended. */
+  abandonedSenders: number;
+  abandonedAnchors: number;
   /** Anchors that exist, senders that are open, calls in flight, peers known. */
   anchors: number;
   senders: number;
@@ -255,29 +273,42 @@ export class Velo implements AsyncDisposable, Measured {
   // -- streams
 
   /**
-   * Makes an anchor: the consumer's end of a stream. Give its `handle` to the producer.
+   * Makes an anchor: the consumer's end of a stream. Give its `handle` to the producer, and keep the anchor: one that is
+   * garbage-collected is cancelled, counted and warned about.
    *
-   * @throws VeloError `ERR_LIMIT` above `maxStreams`, `ERR_INVALID_ARGUMENT` for an interval out of range.
+   * @throws VeloError `ERR_LIMIT` above `maxStreams`, `ERR_INVALID_ARGUMENT` for a time out of range, and for an option that there is not.
    */
   createAnchor<T = unknown>(options: AnchorOptions<T> = {}): StreamAnchor<T> {
     const { registry } = this.open();
-    const entry = registry.create(heartbeatInterval(options.heartbeatIntervalMs, this.options.heartbeatIntervalMs));
-    return new StreamAnchor<T>(entry, options.codec ?? msgpackCodec<T>());
+    checkFields('createAnchor', options, ANCHOR_FIELDS);
+    const codec = codecOf(options.codec);
+    const entry = registry.create(
+      heartbeatInterval(options.heartbeatIntervalMs, this.options.heartbeatIntervalMs),
+      unattachedTimeout(options.unattachedTimeoutMs) ?? this.options.unattachedTimeoutMs,
+    );
+    const anchor = new StreamAnchor<T>(entry, codec);
+    this.parts.abandoned.watchAnchor(anchor, entry);
+    return anchor;
   }
 
   /**
    * Attaches to an anchor, as its one sender. On the anchor's own node the sender writes straight to it, without a transport.
    * Rejects with `ERR_ANCHOR_NOT_FOUND` and `ERR_ALREADY_ATTACHED` (own node), `ERR_ATTACH_REFUSED` (the other node's reason),
    * `ERR_WRONG_HANDLE_KIND`, `ERR_NO_WINDOW`, `ERR_UNSUPPORTED_TRANSPORT`, `ERR_LIMIT`, `ERR_ABORTED`, `ERR_CHANNEL_CLOSED` (the
-   * stream ended while its slot was being opened), and what a call rejects with.
+   * stream ended while its slot was being opened), `ERR_INVALID_ARGUMENT` and `ERR_BAD_HANDLE` for a handle or option that is none, and
+   * what a call rejects with.
    */
   async attachAnchor<T = unknown>(
-    handle: StreamAnchorHandle,
+    anchor: StreamAnchorHandle,
     options: AttachStreamOptions<T> = {},
   ): Promise<StreamSender<T>> {
     const { registry, attacher, diagnostics } = this.open();
+    checkFields('attachAnchor', options, ATTACH_FIELDS);
+    checkSignal(options.signal);
+    checkKey(options.key);
+    const codec = codecOf(options.codec);
+    const handle = handleOf(anchor);
     diagnostics.look();
-    const codec = options.codec ?? msgpackCodec<T>();
     if (handle.worker === this.workerId) {
       const { signal } = options;
       if (signal?.aborted) throw new VeloError('ERR_ABORTED', 'attach was aborted', { cause: signal.reason });
@@ -286,11 +317,18 @@ export class Velo implements AsyncDisposable, Measured {
         outlet = new LocalOutlet<T>(entry, codec);
         return outlet;
       });
-      return new StreamSender<T>(outlet, handle, senderErrorFrame, registry.metrics.sendsThatWaited[SCHEME_LOCAL]);
+      return this.sender(outlet, handle);
     }
     const core = await attacher.attach(handle, options);
-    const outlet = new MuxOutlet<T>(core, codec, this.options.host === 'inline');
-    return new StreamSender<T>(outlet, handle, senderErrorFrame, registry.metrics.sendsThatWaited[MESSENGER_MUX_KEY]);
+    return this.sender(new MuxOutlet<T>(core, codec, this.options.host === 'inline'), handle);
+  }
+
+  private sender<T>(outlet: Outlet<T>, handle: StreamAnchorHandle): StreamSender<T> {
+    const waits =
+      this.parts.registry.metrics.sendsThatWaited[outlet.transport === undefined ? SCHEME_LOCAL : MESSENGER_MUX_KEY];
+    const sender = new StreamSender<T>(outlet, handle, senderErrorFrame, waits);
+    this.parts.abandoned.watchSender(sender, outlet);
+    return sender;
   }
 
   /** Everything sent so far leaves now: one write per peer that has any. Returns at once, waits for nothing, never throws. */
@@ -312,7 +350,7 @@ export class Velo implements AsyncDisposable, Measured {
   /** Numbers of this node, for people and tests. Counters only grow. */
   stats(): VeloStats {
     const totals = readTotals(this.node);
-    const { registry, plane, calls, peers, gate, messenger } = this.parts;
+    const { registry, plane, calls, peers, gate, messenger, abandoned } = this.parts;
     const { sendsThatWaited, attachesRefused } = registry.metrics;
     return {
       ...totals,
@@ -328,8 +366,10 @@ export class Velo implements AsyncDisposable, Measured {
         lifecycle: totals.recordsSentLifecycle,
       },
       attaches: { ...registry.attaches },
+      abandonedSenders: abandoned.senders,
+      abandonedAnchors: abandoned.anchors,
       anchors: registry.active,
-      senders: plane.liveRows.senders,
+      senders: plane.liveRows().senders,
       pendingCalls: calls.pending,
       peers: peers.size,
       laneRestarts: this.parts.laneRestarts,

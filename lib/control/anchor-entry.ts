@@ -9,6 +9,7 @@ import { ByteQueue } from '../mux/byte-queue.js';
 import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
 import type { StreamAnchorHandle, StreamCancelHandle } from '../wire/handle.js';
 import type { Feed, FeedTap } from './feed.js';
+import type { UnattachedTimer } from './unattached-timer.js';
 
 /** A sender on this very thread, which writes straight into the anchor's channel. */
 export interface LocalAttachment {
@@ -39,8 +40,12 @@ export class AnchorEntry {
   stopRequested = false;
   /** An error that ends the stream after what was delivered. */
   failure: VeloError | undefined;
-  /** Called when a frame or an end may be there. */
-  onReadable: () => void = () => {};
+  /**
+   * Whoever waits for a frame or an end: called when there may be one. Only a reader that waits stands here: the registry must not
+   * keep an anchor that its application has dropped.
+   */
+  reader: (() => void) | undefined;
+  private unattached: UnattachedTimer | undefined;
 
   /** The frame found by `next`: valid until `take`. */
   frame: Uint8Array = EMPTY;
@@ -125,7 +130,11 @@ export class AnchorEntry {
   /** Puts a sentinel or a same-thread frame behind everything else. */
   inject(bytes: Uint8Array): void {
     this.channel.push(bytes, 0, bytes.length);
-    this.onReadable();
+    this.wakeReader();
+  }
+
+  wakeReader(): void {
+    this.reader?.();
   }
 
   /** The slot is gone and everything in it was read, yet nothing said how the stream ends. */
@@ -142,26 +151,41 @@ export class AnchorEntry {
 
   // -- life
 
+  /** Counts from now on how long nobody is attached. Once in a life. */
+  waitForSender(timer: UnattachedTimer): void {
+    this.unattached = timer;
+    timer.start();
+  }
+
+  /** How long the anchor is kept while nobody is attached; undefined: for ever. */
+  setTimeout(timeoutMs: number | undefined): void {
+    this.unattached?.change(timeoutMs);
+  }
+
   /** A remote sender is attached and `feed` is its slot. */
   attachRemote(feed: Feed, cancelHandle: StreamCancelHandle): void {
     this.feed = feed;
     this.channelFirst = this.channel.length > 0;
     this.tapFeed(this.tap);
     this.cancelHandle = cancelHandle;
+    this.unattached?.pause();
     if (this.stopRequested) this.tellStop();
   }
 
   attachLocal(sender: LocalAttachment): void {
     this.local = sender;
     this.localSince = performance.now();
+    this.unattached?.pause();
     if (this.stopRequested) sender.stoppedByAnchor();
   }
 
   /** The same-thread sender ended: its sentinel goes behind what it sent. After a detach another may attach from now on. */
   endLocal(sentinel: Uint8Array): void {
+    this.channel.push(sentinel, 0, sentinel.length);
     this.local = undefined;
-    if (sentinel !== DETACHED_BYTES) this.remove();
-    this.inject(sentinel);
+    if (sentinel === DETACHED_BYTES) this.unattached?.start();
+    else this.remove();
+    this.wakeReader();
   }
 
   /** The sender left in order: another may attach. `feed` undefined: the sentinel came through the channel. */
@@ -170,18 +194,22 @@ export class AnchorEntry {
     this.settle();
     this.cancelHandle = undefined;
     this.withdrawFeed();
+    this.unattached?.start();
   }
 
   /** Somebody detaches the sender by message: unread records of its slot go with it. Idempotent. */
   detach(): void {
     if (!this.attached) return;
     this.clearAttachment();
+    this.unattached?.start();
     this.inject(DETACHED_BYTES);
   }
 
   /** The sender that was let in could not come: as if it had never attached. Its reader hears nothing. */
   abortAttach(sender: StreamCancelHandle): void {
-    if (this.cancelHandle?.equals(sender)) this.clearAttachment();
+    if (!this.cancelHandle?.equals(sender)) return;
+    this.clearAttachment();
+    this.unattached?.start();
   }
 
   /** Somebody finalizes the stream by message. */
@@ -224,7 +252,7 @@ export class AnchorEntry {
     this.channel.clear();
     if (local !== undefined) local.cancelledByAnchor();
     else if (cancelHandle !== undefined) this.notify(cancelHandle, 'cancel');
-    this.onReadable();
+    this.wakeReader();
   }
 
   /**
@@ -247,7 +275,7 @@ export class AnchorEntry {
     return false;
   }
 
-  /** The sender that was let in did not open its slot: the stream ends as dropped. False: it has, or is gone. */
+  /** The bind is taken back because nobody opened its slot: the stream ends as dropped. False: somebody has, or it is gone. */
   neverOpened(feed: Feed): boolean {
     const { cancelHandle } = this;
     if (this.feed !== feed || !feed.unbind()) return false;
@@ -259,7 +287,7 @@ export class AnchorEntry {
   /** Leaves the registry; what was not read can still be read. */
   leave(): void {
     this.remove();
-    this.onReadable();
+    this.wakeReader();
   }
 
   /** Asks the producer to stop, now or when it attaches. Idempotent. */
@@ -277,6 +305,8 @@ export class AnchorEntry {
   private remove(): void {
     if (this.removed) return;
     this.removed = true;
+    this.unattached?.pause();
+    this.unattached = undefined;
     this.local = undefined;
     this.cancelHandle = undefined;
     this.onRemoved(this);

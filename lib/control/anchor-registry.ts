@@ -30,12 +30,14 @@ import {
   MAX_LANES,
   MESSENGER_MUX_KEY,
 } from '../wire/names.js';
+import { Alarms } from './alarms.js';
 import { AnchorEntry, type LocalAttachment } from './anchor-entry.js';
 import { BindWatch } from './bind-watch.js';
 import type { Calls } from './calls.js';
 import { Feed } from './feed.js';
 import type { Messenger } from './messenger.js';
 import type { PeerBook } from './peer-book.js';
+import { UnattachedTimer } from './unattached-timer.js';
 
 /** The window and pace this node offers to senders. */
 export interface AnchorTerms {
@@ -44,11 +46,18 @@ export interface AnchorTerms {
   /** Watermark in bytes per slot (B). */
   slotByteBudget: number;
   heartbeatIntervalMs: number;
+  /** How long a bind may wait to be claimed. */
+  acceptWindowMs: number;
+  /** How long an anchor is kept that nobody is attached to; undefined: for ever. */
+  unattachedTimeoutMs: number | undefined;
   /** Lanes of this node. */
   lanes: number;
 }
 
 const LOCAL_ID_BYTES = 8;
+/** Transport keys of a sender that a refusal names, and letters of each. */
+const MAX_NAMED_KEYS = 8;
+const MAX_NAMED_LETTERS = 64;
 
 export class AnchorRegistry {
   private readonly anchors = new Map<bigint, AnchorEntry>();
@@ -65,9 +74,9 @@ export class AnchorRegistry {
   onStreamBegins: () => void = () => {};
   /** A sender that was let in never opened its slot. */
   onNeverOpened: (feed: Feed, sender: bigint) => void = () => {};
-  private readonly binds = new BindWatch(() => performance.now());
   /** Senders that could not be told, because the lane of messages was dead: one entry per sender that was attached when it died. */
   private readonly untold = new Map<string, { readonly to: StreamCancelHandle; readonly what: 'cancel' | 'stop' }>();
+  private readonly alarms = new Alarms(() => performance.now());
   /** Live slots and unclaimed binds by (peer, chosen lane). */
   private readonly loads = new Map<bigint, Uint32Array>();
 
@@ -91,7 +100,10 @@ export class AnchorRegistry {
   }
 
   /** @throws VeloError `ERR_LIMIT` above `maxStreams`. */
-  create(heartbeatIntervalMs = this.terms.heartbeatIntervalMs): AnchorEntry {
+  create(
+    heartbeatIntervalMs = this.terms.heartbeatIntervalMs,
+    unattachedTimeoutMs = this.terms.unattachedTimeoutMs,
+  ): AnchorEntry {
     if (this.anchors.size >= this.maxStreams)
       throw new VeloError('ERR_LIMIT', `maxStreams: this node already has ${this.maxStreams} anchors`);
     const handle = StreamAnchorHandle.pack(this.workerId, this.freeLocalId(), 'spsc');
@@ -102,6 +114,7 @@ export class AnchorRegistry {
       (removed) => this.anchors.delete(removed.handle.local),
     );
     this.anchors.set(handle.local, entry);
+    entry.waitForSender(new UnattachedTimer(this.alarms, () => entry.leave(), unattachedTimeoutMs));
     return entry;
   }
 
@@ -163,7 +176,7 @@ export class AnchorRegistry {
     if (entry.attached) return refuse(`anchor ${handle} already attached`);
     if (!request.supportedTransportKeys.includes(MESSENGER_MUX_KEY))
       return refuse(
-        `this node serves ${MESSENGER_MUX_KEY}, the sender offers ${request.supportedTransportKeys.join(', ') || 'nothing'}`,
+        `this node serves ${MESSENGER_MUX_KEY}, the sender offers ${named(request.supportedTransportKeys) || 'nothing'}`,
       );
     const sender = request.streamCancelHandle.worker;
     if (this.peers.worker(sender) === undefined) return refuse(`worker ${sender} is not registered here`);
@@ -195,10 +208,10 @@ export class AnchorRegistry {
     const feed = new Feed(
       this.plane,
       lane,
-      () => entry.onReadable(),
+      () => entry.wakeReader(),
       (closed) => {
         loads[lane]! -= 1;
-        tick.stop();
+        watch.stop();
         // Also when its consumer had cancelled it: that may have died in the same lane.
         if (closed.failure?.code === 'ERR_LANE_DIED') this.notify(cancelHandle, 'cancel');
       },
@@ -218,13 +231,26 @@ export class AnchorRegistry {
       slotByteBudget,
       entry.heartbeatIntervalMs,
     );
-    const expire = () => {
+    const takeBack = () => {
       const sender = entry.cancelHandle?.worker ?? 0n;
-      if (!entry.neverOpened(feed)) return;
-      this.neverOpened += 1;
+      if (!entry.neverOpened(feed)) return false;
       this.onNeverOpened(feed, sender);
+      return true;
     };
-    const tick = this.binds.watch({ isClaimed: () => feed.claimed, expire }, entry.heartbeatIntervalMs);
+    const watch = new BindWatch(
+      this.alarms,
+      {
+        isClaimed: () => feed.claimed,
+        silent: () => {
+          if (takeBack()) this.neverOpened += 1;
+        },
+        unclaimed: () => {
+          if (takeBack()) this.bindsReaped += 1;
+        },
+      },
+      { heartbeatMs: entry.heartbeatIntervalMs, acceptWindowMs: this.terms.acceptWindowMs },
+      performance.now(),
+    );
     return feed;
   }
 
@@ -293,7 +319,13 @@ export class AnchorRegistry {
 
   /** The lanes are gone: no anchor is left to attach to. */
   leaveAll(): void {
-    this.binds.stop();
+    this.alarms.stop();
     for (const entry of [...this.anchors.values()]) entry.leave();
   }
+}
+
+/** The first few, in a few letters each: nothing a peer sends is sent back at any length. */
+function named(keys: readonly string[]): string {
+  const some = keys.slice(0, MAX_NAMED_KEYS).map((key) => key.slice(0, MAX_NAMED_LETTERS));
+  return (keys.length > some.length ? [...some, '…'] : some).join(', ');
 }

@@ -6,7 +6,7 @@ import type { ClientPlane } from '../lanes/client-plane.js';
 import { SCHEME_UNKNOWN, type StreamingMetrics } from '../metrics/streaming-metrics.js';
 import { heartbeatPace } from '../mux/heartbeats.js';
 import { ridingLane } from '../mux/lane-choice.js';
-import { DEFAULT_SLOT_BYTE_BUDGET } from '../mux/mux-config.js';
+import { DEFAULT_SLOT_BYTE_BUDGET, MAX_INITIAL_CREDIT, MAX_PEER_SLOT_BYTES } from '../mux/mux-config.js';
 import { ENDING_DROPPED } from '../plane/rows.js';
 import { u64High, u64Low } from '../wire/bytes.js';
 import {
@@ -146,8 +146,9 @@ export class Attacher {
       anchorLo: u64Low(handle.local),
       sessionHi: u64High(session),
       sessionLo: u64Low(session),
-      credit: terms.initialCredit,
-      byteBudget: terms.slotByteBudget === 0 ? DEFAULT_SLOT_BYTE_BUDGET : terms.slotByteBudget,
+      // What stands and waits here is bounded by these two: a peer must not set them as it likes. It need not have all it offers used.
+      credit: Math.min(terms.initialCredit, MAX_INITIAL_CREDIT),
+      byteBudget: Math.min(terms.slotByteBudget || DEFAULT_SLOT_BYTE_BUDGET, MAX_PEER_SLOT_BYTES),
       heartbeatMs: heartbeatPace(terms.heartbeatIntervalMs),
     });
   }

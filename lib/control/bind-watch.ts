@@ -1,9 +1,8 @@
-// Binds that a sender was let in for and did not open: main's part of the watchdog, since no lane has a slot to watch. Owns their
-// windows and the one timer for all of them. Claims, releases and ends belong to their owners.
+// Binds that a sender was let in for and did not open: main's part of the watchdog, since no lane has a slot to watch; and the accept
+// window, which is the longest that a bind may wait, watched or not. Claims, releases and ends belong to their owners.
 
-import { LaneTimer } from '../lanes/lane-timer.js';
-import { Tick, TickQueue } from '../mux/tick-queue.js';
 import { DETECTION_MULTIPLIER } from '../mux/watchdog.js';
+import { Alarm, type Alarms } from './alarms.js';
 
 /** A window that ends so much of itself too late says nothing: this process was busy, or stopped, and its lanes with it. */
 const LATE = 0.5;
@@ -12,24 +11,69 @@ const LATE = 0.5;
 export interface Bind {
   /** True once its slot was opened. */
   isClaimed(): boolean;
-  /** Nobody came. */
-  expire(): void;
+  /** Its sender was silent for so many windows, and the slot is not open. */
+  silent(): void;
+  /** The accept window closed, and the slot is not open. */
+  unclaimed(): void;
 }
 
-class BindTick extends Tick {
-  misses = 0;
+/** How long a bind may wait. */
+export interface BindTerms {
+  /** A heartbeat interval of the sender that was let in; undefined: nobody was, so silence says nothing. */
+  readonly heartbeatMs: number | undefined;
+  readonly acceptWindowMs: number;
+}
+
+/** The accept window of a bind, whoever may come. */
+class AcceptAlarm extends Alarm {
+  private extended = false;
 
   constructor(
     windowMs: number,
-    readonly bind: Bind,
-    /** End of its last window. */
-    public last: number,
+    private readonly bind: Bind,
+    private readonly from: number,
   ) {
     super(windowMs);
   }
 
+  ring(now: number): void {
+    const claimed = this.bind.isClaimed();
+    // A window that ended late has another one behind it, in which a lane may find the opening.
+    if (!claimed && !this.extended && now - this.from > this.intervalMs * (1 + LATE)) {
+      this.extended = true;
+      return;
+    }
+    this.stop();
+    if (!claimed) this.bind.unclaimed();
+  }
+}
+
+/** The heartbeat windows of a bind whose sender is known. */
+class SilenceAlarm extends Alarm {
+  private misses = 0;
+
+  constructor(
+    windowMs: number,
+    private readonly bind: Bind,
+    private readonly accept: AcceptAlarm,
+    /** End of its last window. */
+    private last: number,
+  ) {
+    super(windowMs);
+  }
+
+  ring(now: number): void {
+    if (this.bind.isClaimed()) {
+      this.stop();
+      this.accept.stop();
+    } else if (this.isOver(now)) {
+      this.stop();
+      this.bind.silent();
+    }
+  }
+
   /** True when nobody came for so long. A last window that ended late has one more behind it, in which a lane may find the opening. */
-  isOver(now: number): boolean {
+  private isOver(now: number): boolean {
     const late = now - this.last > this.intervalMs * (1 + LATE);
     this.last = now;
     this.misses += 1;
@@ -37,42 +81,22 @@ class BindTick extends Tick {
   }
 }
 
+/** One bind, watched from now on until it is claimed, expires, or `stop`. */
 export class BindWatch {
-  private readonly windows = new TickQueue<BindTick>();
-  private readonly timer: LaneTimer;
+  private readonly silence: SilenceAlarm | undefined;
+  private readonly accept: AcceptAlarm;
 
-  constructor(private readonly now: () => number) {
-    this.timer = new LaneTimer(() => this.run(), { unref: true });
-  }
-
-  /** Binds that wait to be opened; one that was is forgotten with its window. */
-  get size(): number {
-    return this.windows.size;
-  }
-
-  /** Windows count from now on, until the bind is claimed or expires, or the tick that is returned is stopped. */
-  watch(bind: Bind, windowMs: number): Tick {
-    const now = this.now();
-    const tick = new BindTick(windowMs, bind, now);
-    this.windows.add(tick, now);
-    this.timer.at(this.windows.deadline());
-    return tick;
+  constructor(alarms: Alarms, bind: Bind, terms: BindTerms, now: number) {
+    const { heartbeatMs, acceptWindowMs } = terms;
+    this.accept = new AcceptAlarm(acceptWindowMs, bind, now);
+    alarms.set(this.accept);
+    if (heartbeatMs === undefined) return;
+    this.silence = new SilenceAlarm(heartbeatMs, bind, this.accept, now);
+    alarms.set(this.silence);
   }
 
   stop(): void {
-    this.timer.stop();
-  }
-
-  /** Judges the windows that are over. The timer calls it. */
-  run(): void {
-    const now = this.now();
-    for (let tick = this.windows.takeDue(now); tick !== undefined; tick = this.windows.takeDue(now)) {
-      if (tick.bind.isClaimed()) tick.stop();
-      else if (tick.isOver(now)) {
-        tick.stop();
-        tick.bind.expire();
-      }
-    }
-    if (this.windows.size > 0) this.timer.at(this.windows.deadline());
+    this.silence?.stop();
+    this.accept.stop();
   }
 }

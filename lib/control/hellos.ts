@@ -13,6 +13,8 @@ import type { Peer } from './peer-book.js';
 
 /** How long a hello may take. */
 const HELLO_TIMEOUT_MS = 30_000;
+/** A peer's list of its handlers is kept for as long as it is known: a longer one is not. */
+export const MAX_HANDLER_LIST_BYTES = 1024 * 1024;
 /** Looks of `waitFor`, and the time between two. */
 const WAIT_TRIES = 10;
 const WAIT_EVERY_MS = 100;
@@ -44,6 +46,8 @@ export class Hellos {
       .call(peer, HANDLER_HELLO, RESPONSE_UNARY, encodeHello(this.self), { timeoutMs: HELLO_TIMEOUT_MS })
       .then((answer) => {
         peer.knowsUs = true;
+        if (answer.length > MAX_HANDLER_LIST_BYTES)
+          throw new VeloError('ERR_LIMIT', `${peer.info.instanceId} lists its handlers in ${answer.length} bytes`);
         peer.handlers = new Set(decodeHandlerList(answer));
         this.resolutions['handshake success'] += 1;
       })

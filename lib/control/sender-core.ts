@@ -13,6 +13,7 @@ import {
   SENDER_OPENED,
   SENDER_OVER,
   SENDER_RETIRED,
+  SENDER_SENT,
   SENDER_STOPPED,
   type SenderRows,
 } from '../plane/rows.js';
@@ -22,6 +23,9 @@ export interface SenderSignals {
   cancelled(): void;
   stopped(): void;
 }
+
+/** What became of a stream's output: all of it was handed on, its end included, or some of it was thrown away. */
+export type RetiredOutcome = 'sent' | 'discarded';
 
 export class SenderCore implements SenderEnd {
   readonly row: Row;
@@ -37,6 +41,9 @@ export class SenderCore implements SenderEnd {
   private ending = ENDING_NONE;
   private failure: VeloError | undefined;
   private waiters: (() => void)[] = [];
+  /** The first outcome stands. */
+  private outcome: RetiredOutcome | undefined;
+  private retirement: { promise: Promise<RetiredOutcome>; settle: (outcome: RetiredOutcome) => void } | undefined;
   private rowFree = false;
   private assigned = false;
   private cancelPassedOn = false;
@@ -76,9 +83,11 @@ export class SenderCore implements SenderEnd {
   /** Ends the stream after everything sent. Returns at once; false when it had ended already. */
   end(ending: number): boolean {
     if (this.ending !== ENDING_NONE) return false;
+    const flags = this.flags();
+    this.judge(flags);
     this.ending = ending;
     if (this.rowFree) return true;
-    if ((this.flags() & SENDER_RETIRED) !== 0) this.release();
+    if ((flags & SENDER_RETIRED) !== 0) this.release();
     else this.plane.endSender(this.row.row, ending, this.sent);
     this.wakeAll();
     return true;
@@ -88,6 +97,36 @@ export class SenderCore implements SenderEnd {
     return this.ending !== ENDING_NONE;
   }
 
+  /** Resolves once it is known what became of the stream's output, also when it has been for long. Never rejects. */
+  retired(): Promise<RetiredOutcome> {
+    if (this.outcome === undefined && !this.rowFree) {
+      this.plane.watchSender(this.row.row);
+      // Look again: the lane may have been done before it could see that somebody waits.
+      this.judge(this.flags());
+    }
+    if (this.outcome !== undefined) return Promise.resolve(this.outcome);
+    if (this.retirement === undefined) {
+      let settle!: (outcome: RetiredOutcome) => void;
+      const promise = new Promise<RetiredOutcome>((resolve) => {
+        settle = resolve;
+      });
+      this.retirement = { promise, settle };
+    }
+    return this.retirement.promise;
+  }
+
+  /**
+   * What the flags say of the outcome. A sender that is over before it ended its stream has not said all it had to say, whatever
+   * still leaves; one that ended it has to wait for its lane.
+   */
+  private judge(flags: number): void {
+    if (this.outcome !== undefined) return;
+    if ((flags & SENDER_RETIRED) !== 0) this.outcome = (flags & SENDER_SENT) !== 0 ? 'sent' : 'discarded';
+    else if (!this.ended && (flags & SENDER_OVER) !== 0) this.outcome = 'discarded';
+    else return;
+    this.retirement?.settle(this.outcome);
+  }
+
   /** The lane is done and so is the application: the row may live again. */
   private release(): void {
     if (this.rowFree) return;
@@ -95,8 +134,17 @@ export class SenderCore implements SenderEnd {
     this.plane.freeSender(this.row.row);
   }
 
+  reap(): void {
+    if (!this.ended) return;
+    const flags = this.flags();
+    if ((flags & SENDER_RETIRED) === 0) return;
+    this.judge(flags);
+    this.release();
+  }
+
   attention(flags: number): void {
     this.lastFlags = flags;
+    this.judge(flags);
     if ((flags & SENDER_CANCELLED) !== 0) {
       this.signals?.cancelled();
       this.passCancelOn(flags);
@@ -119,7 +167,8 @@ export class SenderCore implements SenderEnd {
 
   laneDied(error: VeloError): void {
     this.failure = error;
-    this.attention(SENDER_CLOSED | SENDER_RETIRED);
+    // What the lane had said before stands: a stream whose output was sent was sent.
+    this.attention(this.flags() | SENDER_CLOSED | SENDER_RETIRED);
   }
 
   // -- state, readable without yielding

@@ -96,7 +96,7 @@ export class ClientLink {
   readonly senders: (EgressStream | undefined)[] = [];
   readonly receivers: (IngressStream | undefined)[] = [];
   private readonly rowsTaken: Int32Array;
-  private backlogged: IngressStream[] = [];
+  private readonly backlogged: IngressStream[] = [];
   private readonly events: WaitingEvent[] = [];
   private eventBytes = 0;
   /** Pulled messages that wait for a busy client; whoever pulls bounds them, and pulls no further. */
@@ -233,7 +233,11 @@ export class ClientLink {
       if (requests === 0) this.lane.drained(stream);
       else if ((requests & RECEIVER_CANCEL) !== 0) this.lane.cancelReceiver(stream);
       else if ((requests & RECEIVER_STOP) !== 0) {
-        this.lane.stopReceiver(stream);
+        // The request stands in the row for good: every drain finds it there.
+        if (!stream.stopAsked) {
+          stream.stopAsked = true;
+          this.lane.stopReceiver(stream);
+        }
         this.lane.drained(stream);
       }
     }
@@ -449,15 +453,16 @@ export class ClientLink {
     }
     if (moved > 0) this.events.splice(0, moved);
     this.flushHeld();
-    if (this.backlogged.length > 0) {
-      const streams = this.backlogged;
-      this.backlogged = [];
-      for (const stream of streams) {
-        stream.listed = false;
-        if (!stream.flush()) this.backlog(stream);
-      }
-    }
+    this.flushStreams();
     return !this.hasBacklog;
+  }
+
+  /** In the order in which they ran out of room. The first that still finds none ends it: thousands may stand here while a client computes. */
+  private flushStreams(): void {
+    const { backlogged } = this;
+    let done = 0;
+    for (let stream = backlogged[0]; stream?.flush() === true; stream = backlogged[++done]) stream.listed = false;
+    if (done > 0) backlogged.splice(0, done);
   }
 
   /** Sets flags of a sender row and names it to the client. */
@@ -467,8 +472,21 @@ export class ClientLink {
     return true;
   }
 
+  /**
+   * The row's last flags. A client that nobody has asked about this stream is not woken for them: it finds the row when it is awake
+   * anyway, or short of rows.
+   */
+  retireSender(row: number, generation: number, flags: number): void {
+    const { senders } = this.rows;
+    if (!senders.setFlags(row, generation, flags)) return;
+    this.conduit.attention.add(row);
+    if (senders.watched(row)) this.mustRing = true;
+  }
+
   private attend(row: number): void {
-    if (this.conduit.attention.add(row)) this.mustRing = true;
+    // Always: the bit may stand already, put there by a retirement that nobody needed to ring for.
+    this.conduit.attention.add(row);
+    this.mustRing = true;
   }
 
   dropSender(stream: EgressStream): void {

@@ -38,6 +38,8 @@ export interface SenderEnd {
   attention(flags: number): void;
   /** The lane died: nothing of this row comes any more. */
   laneDied(error: VeloError): void;
+  /** Gives its row back if both sides are done with it. */
+  reap(): void;
 }
 
 /** Who is behind a receiver row. */
@@ -149,7 +151,8 @@ export class ClientPlane {
   }
 
   /** Live senders and receivers of this thread. */
-  get liveRows(): { senders: number; receivers: number } {
+  liveRows(): { senders: number; receivers: number } {
+    this.reapSenders();
     return { senders: this.liveSenders, receivers: this.liveReceivers };
   }
 
@@ -175,6 +178,7 @@ export class ClientPlane {
   // -- sender rows
 
   allocateSender(end: SenderEnd): Row {
+    if (this.liveSenders >= this.maxStreams) this.reapSenders();
     const row = this.liveSenders >= this.maxStreams ? -1 : this.freeSenders.take();
     if (row < 0) throw new VeloError('ERR_LIMIT', `maxStreams: ${this.maxStreams} senders are open on this node`);
     this.liveSenders++;
@@ -182,6 +186,11 @@ export class ClientPlane {
     this.senderPorts[row] = -1;
     const generation = this.rows.senders.allocate(row);
     return { row, generation, identity: rowIdentity(generation, this.thread, row) };
+  }
+
+  /** A lane does not wake this thread for a row that nobody waits for: those that it is done with are found here. */
+  private reapSenders(): void {
+    for (const end of this.senderEnds) end?.reap();
   }
 
   /** Names the lane that serves the row, and the peer and mux lane that its slot is opened to. */
@@ -204,6 +213,11 @@ export class ClientPlane {
   nameSender(row: number): void {
     const { conduit } = this.ports[this.senderPorts[row]!]!;
     if (conduit.endings.add(row)) conduit.workerBell.ring();
+  }
+
+  /** Wakes this thread when the row retires. Look at its flags again after it. */
+  watchSender(row: number): void {
+    this.rows.senders.watch(row);
   }
 
   /** The lane is done with the row, or never had it. */

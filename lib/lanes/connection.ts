@@ -45,6 +45,8 @@ export interface OutgoingConnectionOptions {
   readonly metrics: ConnectionMetrics;
   /** What becomes of frames that the peer sends on this socket. */
   readonly hooks: IntakeHooks;
+  /** A connection that stood is lost, and frames may be lost with it. The next submit dials anew. */
+  readonly onLost?: () => void;
   readonly connectTimeoutMs?: number;
   readonly queueFrames?: number;
   readonly connectionQueueBytes?: number;
@@ -361,6 +363,7 @@ export class OutgoingConnection implements FrameSource {
     this.#failList(queue, error);
     this.#failList(pending, error);
     if (this.#closing) this.#finish();
+    else if (dial.opened) this.#options.onLost?.();
   }
 
   #failList(list: FrameList, error: VeloError): void {

@@ -80,7 +80,9 @@ export class EgressStream implements SlotOwner, BeatSource {
 
   retired(_slot: EgressSlot, outcome: Retirement): void {
     this.link.dropSender(this);
-    this.flag(outcome === 'sent' ? SENDER_RETIRED | SENDER_SENT : SENDER_RETIRED);
+    // What its sender had not ended is not all that it had to say, though every byte of it was sent.
+    const sent = outcome === 'sent' && !this.droppedByNode;
+    this.link.retireSender(this.row, this.generation, sent ? SENDER_RETIRED | SENDER_SENT : SENDER_RETIRED);
   }
 
   pulledChanged(slot: EgressSlot): void {

@@ -12,6 +12,7 @@ import { SENDER_CANCELLED, SENDER_STOPPED } from '../plane/rows.js';
 import { batchLaneOf, RESPONSE_NONE, RESPONSE_TYPE_OFFSET, type RequestEnvelope } from '../wire/envelope.js';
 import { parseJson } from '../wire/json.js';
 import { JsonFields } from '../wire/json-fields.js';
+import { MAX_CONTROL_BYTES } from '../wire/message-codec.js';
 import { type MuxSlotName, parseMuxSlot } from '../wire/mux-slot.js';
 import {
   HANDLER_HELLO,
@@ -19,6 +20,7 @@ import {
   HANDLER_STREAM_STOP,
   HEADER_MUX_SLOT,
   HEADER_RENDEZVOUS,
+  isSystemHandler,
 } from '../wire/names.js';
 import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import type { ClientLink } from './client-link.js';
@@ -52,8 +54,6 @@ export interface RouterLane {
 /** Requests go to the client thread that made the node. */
 const MAIN_THREAD = 0;
 const NO_BYTES = new Uint8Array(0);
-/** Payload of a `_hello`: an address of some hundred endpoints, as JSON numbers. */
-export const MAX_HELLO_BYTES = 65_536;
 
 export class InboundRouter {
   readonly hooks: IntakeHooks;
@@ -219,20 +219,15 @@ export class InboundRouter {
     const { envelope, payloadOffset, payloadLength } = request;
     const sender = this.peerOf(envelope.id.workerHi, envelope.id.workerLo);
     if (sender !== undefined) this.suspicion.note(sender, source);
-    if (envelope.handler === HANDLER_STREAM_CANCEL || envelope.handler === HANDLER_STREAM_STOP) {
-      const flag = envelope.handler === HANDLER_STREAM_CANCEL ? SENDER_CANCELLED : SENDER_STOPPED;
-      this.flagSender(buffer, payloadOffset, payloadLength, flag);
-      return;
-    }
     const batchLane = batchLaneOf(buffer, headerAt, headerLength);
     if (batchLane >= 0) {
       this.onBatchRequest(request, batchLane, buffer, sender);
       return;
     }
-    if (envelope.handler === HANDLER_HELLO && payloadLength > MAX_HELLO_BYTES) {
-      this.drops.badMessage += 1;
-      const text = `hello of ${payloadLength} bytes: this node reads ${MAX_HELLO_BYTES}`;
-      this.answerOn(source, request, { reply: 'responseError', text });
+    if (isSystemHandler(envelope.handler) && !this.admitsControl(request, source)) return;
+    if (envelope.handler === HANDLER_STREAM_CANCEL || envelope.handler === HANDLER_STREAM_STOP) {
+      const flag = envelope.handler === HANDLER_STREAM_CANCEL ? SENDER_CANCELLED : SENDER_STOPPED;
+      this.flagSender(buffer, payloadOffset, payloadLength, flag);
       return;
     }
     if (this.rendezvous?.serves(envelope.handler)) {
@@ -262,6 +257,21 @@ export class InboundRouter {
     }
     this.drops.queueFull += 1;
     this.nack(envelope, LANE_FULL_TEXT);
+  }
+
+  /** Messages of the system are short, and come inline. One that is not is counted, and whoever waits for an answer is told. */
+  private admitsControl(request: InboundRequest, source: FrameSource): boolean {
+    const { envelope, payloadLength } = request;
+    const { handler, headers } = envelope;
+    const staged = headers?.has(HEADER_RENDEZVOUS) === true && !this.rendezvous?.serves(handler);
+    if (payloadLength <= MAX_CONTROL_BYTES && !staged) return true;
+    this.drops.badMessage += 1;
+    const text = staged
+      ? `${handler} must come inline`
+      : `${handler} of ${payloadLength} bytes: this node reads ${MAX_CONTROL_BYTES}`;
+    if (handler === HANDLER_HELLO) this.answerOn(source, request, { reply: 'responseError', text });
+    else this.nack(envelope, text);
+    return false;
   }
 
   /** Answers on the socket that the request came in on: nobody may be registered under its name. */

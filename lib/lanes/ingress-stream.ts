@@ -23,6 +23,8 @@ export class IngressStream implements Receiver {
   readonly heartbeatMs: number;
   slot: IngressSlot | undefined;
   readonly openedAt = performance.now();
+  /** Its sender was asked to stop. */
+  stopAsked = false;
   private watch: SlotWatch | undefined;
   private readonly waiting: ByteQueue;
   private closing = false;
@@ -56,8 +58,10 @@ export class IngressStream implements Receiver {
     return (this.link.rows.receivers.requests(this.row) & RECEIVER_CANCEL) !== 0;
   }
 
+  /** Whoever reads it passes the stop on. */
   get earlyStop(): boolean {
-    return (this.link.rows.receivers.requests(this.row) & RECEIVER_STOP) !== 0;
+    this.stopAsked = (this.link.rows.receivers.requests(this.row) & RECEIVER_STOP) !== 0;
+    return this.stopAsked;
   }
 
   /** Records that found no room in the ring of their client. */

@@ -3,6 +3,9 @@
 
 import { performance } from 'node:perf_hooks';
 
+/** What timers take, in milliseconds. */
+const MAX_DELAY_MS = 2 ** 31 - 1;
+
 export class LaneTimer {
   private handle: NodeJS.Timeout | undefined;
   private due = Number.POSITIVE_INFINITY;
@@ -20,7 +23,8 @@ export class LaneTimer {
     clearTimeout(this.handle);
     this.due = time;
     // Timers count whole milliseconds and round down: one more, or it fires before the deadline and is armed twice.
-    const delay = Math.max(0, Math.ceil(time - performance.now()));
+    // More than MAX_DELAY_MS would fire at once.
+    const delay = Math.min(Math.max(0, Math.ceil(time - performance.now())), MAX_DELAY_MS);
     this.handle = setTimeout(() => {
       this.due = Number.POSITIVE_INFINITY;
       this.fire();

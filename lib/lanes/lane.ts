@@ -404,12 +404,17 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const { slot, table } = stream;
     if (slot === undefined) return;
     table.noteDrained(slot);
-    if (!this.drainedTables.includes(table)) this.drainedTables.push(table);
+    if (table.drainsNoted) return;
+    table.drainsNoted = true;
+    this.drainedTables.push(table);
   }
 
   drainsTaken(): void {
     const now = this.now();
-    for (const table of this.drainedTables) if (this.visits.wake(table, now) === 'visit') table.visitDrained();
+    for (const table of this.drainedTables) {
+      table.drainsNoted = false;
+      if (this.visits.wake(table, now) === 'visit') table.visitDrained();
+    }
     this.drainedTables.length = 0;
   }
 
@@ -456,11 +461,12 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     return link?.rows.receivers.isBound(sessionLo & ROW_MASK, sessionHi, sessionLo) ?? false;
   }
 
-  connect(to: Endpoint): OutgoingConnection {
+  connect(to: Endpoint, onLost: () => void): OutgoingConnection {
     return new OutgoingConnection({
       to,
       metrics: this.laneMetrics.sockets['path' in to ? 'uds' : 'tcp'],
       hooks: this.router.hooks,
+      onLost,
       connectTimeoutMs: this.options.connectTimeoutMs,
       connectionQueueBytes: this.options.connectionQueueBytes,
     });

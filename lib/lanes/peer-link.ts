@@ -44,7 +44,8 @@ export interface PeerLane {
   now(): number;
   nextEpoch(): number;
   schedule(runnable: Runnable): void;
-  connect(to: Endpoint): OutgoingConnection;
+  connect(to: Endpoint, onLost: () => void): OutgoingConnection;
+  touch(): void;
   claim(
     peer: PeerLink,
     table: IngressTable,
@@ -108,7 +109,7 @@ export class PeerLink {
     let connection = this.connections[k];
     // An idle connection holds nothing but the address that it would dial.
     if (connection === undefined || (this.moved && connection.state === 'idle')) {
-      connection = this.lane.connect(this.endpoint(k));
+      connection = this.lane.connect(this.endpoint(k), () => this.connectionLost(k));
       this.connections[k] = connection;
     }
     return connection;
@@ -125,6 +126,11 @@ export class PeerLink {
     // A peer that publishes no lanes has one listener for all of them.
     const lane = lanePorts.length > 0 ? k % lanePorts.length : 0;
     return udsPath === undefined ? { host, port: lanePorts[lane] ?? port } : { path: lanePath(udsPath, lane) };
+  }
+
+  private connectionLost(k: number): void {
+    this.batchers[k]?.connectionLost();
+    this.lane.touch();
   }
 
   /** Sends a frame of the messenger; it rides lane 0. */

@@ -9,7 +9,7 @@ import { CLOSE_SLOT_RECORD_LEN, CREDIT_UPDATE_RECORD_LEN, LIFECYCLE_RECORD_LEN }
 import type { ControlSink } from './batcher-types.js';
 import { saturatingAdd } from './credit.js';
 import { type EgressSlot, type EgressSlotTable, NO_ACTION } from './egress-slot.js';
-import { REJECT_LANE_LIMIT } from './mux-config.js';
+import { REJECT_LANE_LIMIT, REPLY_LIMIT } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
 import { NO_CLOSE, ReplyLedger } from './reply-ledger.js';
 
@@ -104,12 +104,14 @@ export class ControlInbox implements ControlSink {
 
   replyCredit(slotId: number, delta: number): void {
     if (this.closed || delta === 0) return;
+    this.boundReplies();
     this.replies.addCredit(slotId, delta);
     this.listener.controlPosted();
   }
 
   replyClose(slotId: number, reason: number): void {
     if (this.closed) return;
+    this.boundReplies();
     this.replies.addClose(slotId, reason);
     this.listener.controlPosted();
   }
@@ -119,6 +121,7 @@ export class ControlInbox implements ControlSink {
     const key = `${slotId}:${sessionHi}:${sessionLo}`;
     const known = this.lifecycles.get(key);
     if (known === undefined || known.action !== LIFECYCLE_CANCEL) {
+      if (known === undefined && this.lifecycles.size >= REPLY_LIMIT) this.dropOldestLifecycle();
       this.lifecycles.set(key, { slotId, sessionHi, sessionLo, action });
     }
     this.listener.controlPosted();
@@ -193,6 +196,20 @@ export class ControlInbox implements ControlSink {
     this.applyOwn(() => {});
     this.forgetReplies();
     this.lifecycles.clear();
+  }
+
+  private boundReplies(): void {
+    if (this.replies.size < REPLY_LIMIT) return;
+    this.replies.shift();
+    this.metrics.controlRefused += 1;
+  }
+
+  private dropOldestLifecycle(): void {
+    for (const oldest of this.lifecycles.keys()) {
+      this.lifecycles.delete(oldest);
+      break;
+    }
+    this.metrics.controlRefused += 1;
   }
 
   private drainReply(writer: ReplyWriter): boolean {

@@ -2,6 +2,7 @@
 // never deliver anything. Rare by construction: batches of a lane keep their order, only a record that travelled beside
 // them leaves a gap.
 
+import { copyBytes } from '../wire/bytes.js';
 import { ByteBudget, reserveBoth } from './byte-budget.js';
 import type { ByteMeter } from './byte-meter.js';
 import type { ByteReservation } from './ingress-types.js';
@@ -38,7 +39,10 @@ export class IngressHold {
   add(frameSeq: number, src: Uint8Array, off: number, len: number): boolean {
     if (!reserveBoth(this.slotBudget, this.peerBudget, len)) return false;
     this.meter.bytes += len;
-    this.records.set(frameSeq, src.slice(off, off + len));
+    // Not `slice`: of a Buffer, which is what sockets give, that is a view, and would pin the whole chunk uncounted.
+    const bytes = new Uint8Array(len);
+    copyBytes(bytes, 0, src, off, len);
+    this.records.set(frameSeq, bytes);
     return true;
   }
 

@@ -74,6 +74,8 @@ export class IngressTable {
   readonly lane: number;
   /** Names the peer to people. */
   readonly peer: string;
+  /** The lane has this table among those with new drains: its own mark, or it would have to look for it there. */
+  drainsNoted = false;
   private readonly port: IngressPort;
   private readonly metrics: MuxMetrics;
   private readonly directory: SlotDirectory;

@@ -25,6 +25,11 @@ export const SINGLETON_OVERHEAD = BATCH_HEADER_LEN + 2 * RECORD_HEADER_LEN + CLO
 export const MAX_WITHHELD_RECORDS = 65_536;
 /** Distinct refusals of slots never admitted that may wait; more are dropped, which costs no credit. */
 export const REJECT_LANE_LIMIT = 8_192;
+/**
+ * Credit and closes owed to a peer's slots, and stops and cancels of its sessions, that may each wait: a slot and one before it at every
+ * index. Streams come and go while a peer reads nothing; beyond the limit the oldest is dropped, whose stream is long over.
+ */
+export const REPLY_LIMIT = 2 * MAX_TABLE_SLOTS;
 
 // A packed batch can never run out of its u16 record count before it runs out of bytes: the hot path counts bytes only.
 if (COALESCE_THRESHOLD / RECORD_HEADER_LEN >= MAX_RECORDS_PER_BATCH) {
@@ -32,13 +37,17 @@ if (COALESCE_THRESHOLD / RECORD_HEADER_LEN >= MAX_RECORDS_PER_BATCH) {
 }
 
 const HOUR_MS = 3_600_000;
-/** Largest window this node advertises. The wire has room for a u32; buffers are sized from it. */
-const MAX_INITIAL_CREDIT = 65_536;
+/**
+ * Largest window this node advertises, and the most it uses of a peer's. The wire has room for a u32; buffers are sized from it.
+ */
+export const MAX_INITIAL_CREDIT = 65_536;
 const MAX_U32 = 0xffff_ffff;
 
 const DEFAULT_INITIAL_CREDIT = 32;
 /** What a byte budget of 0 stands for, in a configuration and in a peer's answer. */
 export const DEFAULT_SLOT_BYTE_BUDGET = 1_048_576;
+/** A peer's answer may name any byte budget; a sender withholds no more than this for it: one of the largest frames. */
+export const MAX_PEER_SLOT_BYTES = MAX_FRAME_BODY;
 const DEFAULT_PEER_BYTE_BUDGET = 8_388_608;
 const DEFAULT_MAX_BATCH_BYTES = 61_440;
 const DEFAULT_CREDIT_SWEEP_INTERVAL_MS = 200;

@@ -19,6 +19,7 @@ import { FlushGate } from './flush-gate.js';
 import { DEFAULT_SLOT_BYTE_BUDGET, type MuxConfig } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
 import { ReadyList } from './ready-list.js';
+import { RecentCancels } from './recent-cancels.js';
 import { ReplyStage } from './reply-stage.js';
 import { SlotEmitter } from './slot-emitter.js';
 import { SlotLife } from './slot-life.js';
@@ -71,6 +72,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   private readonly meter: ByteMeter;
   /** Opens that wait behind a batch the transport has not admitted yet; bounded by the slots. */
   private readonly openQueue = new Set<EgressSlot>();
+  private readonly recentCancels = new RecentCancels();
 
   /** `schedule` was called and `run` did not come yet. */
   private scheduled = false;
@@ -201,7 +203,11 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
    * sender without credit is not suspected, and one with records in front of it will be heard through those.
    */
   heartbeat(slot: EgressSlot): boolean {
-    if (!slot.direct || this.writer.parked || slot.credit === 0) return false;
+    if (!slot.direct || this.writer.parked || slot.credit === 0) {
+      // The credit may have gone into records that nobody has flushed: then those are the sign of life, and must not wait longer.
+      if (!this.writer.parked) this.gate.limitWait();
+      return false;
+    }
     this.noteWake(WAKE_LINGER);
     return this.emitter.emitHeartbeat(slot);
   }
@@ -296,6 +302,12 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     if (this.inbox.owesReplies && !this.writer.parked) this.scheduleRun();
   }
 
+  /** The connection is gone, and with it whatever had not arrived: cancels are said again. Nothing else is sent twice. */
+  connectionLost(): void {
+    for (const { slotId, sessionHi, sessionLo, action } of this.recentCancels.take(this.port.now()))
+      this.inbox.replyLifecycle(slotId, sessionHi, sessionLo, action);
+  }
+
   /**
    * Writes what it may, then closes everything for good. Replies posted before this call leave with the last batch
    * unless the peer is congested.
@@ -323,6 +335,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   // -- what the writer and the inbox report
 
   batchAdmitted(manifest: BatchManifest): void {
+    for (const reply of manifest.lifecycleReplies) this.recentCancels.note(reply, this.port.now());
     if (manifest.opened !== undefined) this.life.opened(manifest.opened);
     for (const slot of manifest.terminals) this.life.retire(slot, 'sent');
   }
@@ -379,6 +392,8 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
 
   private readonly applyControl = (slot: EgressSlot): void => {
     if (this.life.applyControl(slot)) this.ready.push(slot);
+    // A peer may close what it was never told of: the next id is easily guessed.
+    if (slot.state === SLOT_CLOSED) this.openQueue.delete(slot);
   };
 
   private pumpOpens(): boolean {

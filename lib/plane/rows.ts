@@ -22,6 +22,7 @@ const S_FLAGS = 4; // workers set, client clears at allocation: generation << FL
 const S_WAITING = 5; // client: a sender waits for room without blocking
 const S_SEQ = 6; // worker: bumped on every change a blocked sender waits for
 const S_BLOCKED = 7; // client: a sender blocks on `seq`
+const S_WATCHED = 8; // client: somebody waits for the row to retire
 
 /** The flags word carries the low bits of the row's generation, so that no late flag can land in the row's next life. */
 const FLAG_BITS = 8;
@@ -53,7 +54,7 @@ export const SENDER_LANE_DIED = 128;
 /** Any of these ends a sender: sends fail with "channel closed". */
 export const SENDER_OVER = SENDER_CANCELLED | SENDER_CLOSED | SENDER_OPEN_FAILED;
 
-invariant(S_BLOCKED < ROW_WORDS, 'a sender row fits its words');
+invariant(S_WATCHED < ROW_WORDS, 'a sender row fits its words');
 invariant(SENDER_LANE_DIED <= FLAG_MASK, 'the sender flags fit beside the generation');
 
 /** How long one slice of a blocking wait lasts: the bound on a missed wake that should not happen. */
@@ -77,6 +78,7 @@ export class SenderRows {
     this.memory.store(at + S_ENDING, ENDING_NONE);
     this.memory.store(at + S_ENDING_AT, 0);
     this.memory.store(at + S_WAITING, 0);
+    this.memory.store(at + S_WATCHED, 0);
     this.memory.store(at + S_GENERATION, generation | 0);
     this.memory.store(at + S_FLAGS, generation << FLAG_BITS);
     return generation;
@@ -100,6 +102,11 @@ export class SenderRows {
   /** Says that a sender waits for room without blocking. Look at `pulled` and `flags` again after it. */
   setWaiting(row: number): void {
     this.memory.store(this.base + row * ROW_WORDS + S_WAITING, 1);
+  }
+
+  /** Says that somebody waits for the row to retire. Look at `flags` again after it. */
+  watch(row: number): void {
+    this.memory.store(this.base + row * ROW_WORDS + S_WATCHED, 1);
   }
 
   /**
@@ -159,6 +166,11 @@ export class SenderRows {
     }
     this.wakeBlocked(row);
     return true;
+  }
+
+  /** Somebody waits for the row to retire. Look after its flags were set. */
+  watched(row: number): boolean {
+    return this.memory.load(this.base + row * ROW_WORDS + S_WATCHED) !== 0;
   }
 
   protected wakeBlocked(row: number): void {

@@ -2,6 +2,7 @@
 // codec, so that producer and consumer never share an object, and a stream behaves the same wherever its ends are.
 
 import { type AnchorEntry, CHANNEL_DEPTH, type LocalAttachment } from '../control/anchor-entry.js';
+import type { RetiredOutcome } from '../control/sender-core.js';
 import { VeloError } from '../errors.js';
 import { ENDING_DETACHED, ENDING_FINALIZED } from '../plane/rows.js';
 import type { ItemCodec } from '../wire/codec.js';
@@ -13,7 +14,9 @@ export class LocalOutlet<T> implements Outlet<T>, LocalAttachment {
   private isCancelled = false;
   private isStopped = false;
   private hasEnded = false;
+  private outcome: RetiredOutcome | undefined;
   private waiters: (() => void)[] = [];
+  private watchers: ((outcome: RetiredOutcome) => void)[] = [];
   private tellCancelled: () => void = () => {};
   private tellStopped: () => void = () => {};
 
@@ -28,6 +31,7 @@ export class LocalOutlet<T> implements Outlet<T>, LocalAttachment {
   cancelledByAnchor(): void {
     this.isCancelled = true;
     this.isStopped = true;
+    this.settle('discarded');
     this.tellCancelled();
     this.tellStopped();
     this.wakeAll();
@@ -96,7 +100,21 @@ export class LocalOutlet<T> implements Outlet<T>, LocalAttachment {
     const sentinel =
       ending === ENDING_FINALIZED ? FINALIZED_BYTES : ending === ENDING_DETACHED ? DETACHED_BYTES : DROPPED_BYTES;
     this.entry.endLocal(sentinel);
+    this.settle('sent');
     return true;
+  }
+
+  retired(): Promise<RetiredOutcome> {
+    if (this.outcome !== undefined) return Promise.resolve(this.outcome);
+    return new Promise((resolve) => this.watchers.push(resolve));
+  }
+
+  /** The first outcome stands. */
+  private settle(outcome: RetiredOutcome): void {
+    if (this.outcome !== undefined) return;
+    this.outcome = outcome;
+    for (const resolve of this.watchers) resolve(outcome);
+    this.watchers = [];
   }
 
   onSignals(cancelled: () => void, stopped: () => void): void {

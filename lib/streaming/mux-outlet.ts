@@ -1,7 +1,7 @@
 // Records of a remote stream: encoded by the codec, copied once into the lane's ring. The per-record path of a producer; it
 // allocates nothing.
 
-import type { SenderCore } from '../control/sender-core.js';
+import type { RetiredOutcome, SenderCore } from '../control/sender-core.js';
 import { VeloError } from '../errors.js';
 import { CMD_DATA } from '../lanes/commands.js';
 import type { RingProducer } from '../plane/ring.js';
@@ -124,6 +124,10 @@ export class MuxOutlet<T> implements Outlet<T> {
 
   end(ending: number): boolean {
     return this.core.end(ending);
+  }
+
+  retired(): Promise<RetiredOutcome> {
+    return this.core.retired();
   }
 
   onSignals(cancelled: () => void, stopped: () => void): void {

@@ -3,6 +3,7 @@
 
 import type { AnchorEntry } from '../control/anchor-entry.js';
 import type { FeedTap } from '../control/feed.js';
+import { unattachedTimeout } from '../control/unattached-timer.js';
 import { VeloError } from '../errors.js';
 import type { ItemCodec } from '../wire/codec.js';
 import {
@@ -19,6 +20,7 @@ import {
   isItem,
 } from '../wire/frame.js';
 import type { StreamAnchorHandle } from '../wire/handle.js';
+import { checkSignal } from './checks.js';
 
 /** What `frames()` yields. */
 export type AnchorFrame<T> =
@@ -66,7 +68,6 @@ const TAPPED = 4;
  * Leaving a loop early (`break`, an exception) cancels the stream. Two reads at once reject with `ERR_INVALID_STATE`.
  */
 export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
-  private waiter: (() => void) | undefined;
   private over = false;
   private currentFrame: AnchorFrame<T> | undefined;
   private currentItem: T | undefined;
@@ -91,9 +92,7 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
   constructor(
     private readonly entry: AnchorEntry,
     private readonly codec: ItemCodec<T>,
-  ) {
-    entry.onReadable = () => this.wake();
-  }
+  ) {}
 
   /** What a sender needs to attach. JSON: `{hi, lo}`, full-range integers. */
   get handle(): StreamAnchorHandle {
@@ -104,6 +103,17 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
     cancel: () => this.cancel(),
     requestStop: () => this.entry.requestStop(),
   };
+
+  /**
+   * How long the anchor is kept while no sender is attached, in milliseconds; undefined: for ever. Counts from now on, or from the
+   * next detach if a sender is attached. Then the anchor is removed: a reader ends, and an attach finds nothing. Does nothing once
+   * the stream is over.
+   *
+   * @throws VeloError `ERR_INVALID_ARGUMENT` unless it is an integer from 1 to 2^31−1.
+   */
+  setTimeout(timeoutMs: number | undefined): void {
+    this.entry.setTimeout(unattachedTimeout(timeoutMs));
+  }
 
   /** True once nothing more will be read: finished, failed or cancelled. */
   get ended(): boolean {
@@ -161,7 +171,7 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
     this.over = true;
     this.tapped = [];
     this.entry.cancel();
-    this.wake();
+    this.entry.wakeReader();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -177,6 +187,7 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
     { signal }: ReadOptions = {},
     { softErrorsAsFrames = false, tap }: { softErrorsAsFrames?: boolean; tap?: FeedTap } = {},
   ): AsyncIterableIterator<R, undefined> {
+    checkSignal(signal);
     /** What can be had without waiting: a result, or undefined when nothing is there. */
     const readNow = (): IteratorResult<R, undefined> | undefined => {
       for (;;) {
@@ -192,7 +203,7 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
     const readLater = (): Promise<IteratorResult<R, undefined>> =>
       new Promise((resolve, reject) => {
         const settled = () => {
-          this.waiter = undefined;
+          this.entry.reader = undefined;
           this.entry.tapFeed(undefined);
           signal?.removeEventListener('abort', onAbort);
         };
@@ -202,11 +213,11 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
         };
         const onReadable = () => {
           // Reading may end the stream, which wakes its reader: not this one again.
-          this.waiter = undefined;
+          this.entry.reader = undefined;
           try {
             const result = readNow();
             if (result === undefined) {
-              this.waiter = onReadable;
+              this.entry.reader = onReadable;
               return;
             }
             settled();
@@ -216,12 +227,12 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
             reject(error);
           }
         };
-        this.waiter = onReadable;
+        this.entry.reader = onReadable;
         this.entry.tapFeed(tap);
         signal?.addEventListener('abort', onAbort, { once: true });
       });
     const next = (): Promise<IteratorResult<R, undefined>> => {
-      if (this.waiter !== undefined)
+      if (this.entry.reader !== undefined)
         return Promise.reject(new VeloError('ERR_INVALID_STATE', `${this.handle} is already being read`));
       if (signal?.aborted) return Promise.reject(aborted(this.handle, signal));
       try {
@@ -240,10 +251,6 @@ export class StreamAnchor<T> implements AsyncIterable<T>, AsyncDisposable {
       [Symbol.asyncIterator]: () => self,
     };
     return self;
-  }
-
-  private wake(): void {
-    this.waiter?.();
   }
 
   /** Takes more items for a batch, as long as they are there. */

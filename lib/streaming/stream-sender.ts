@@ -1,10 +1,12 @@
 // The producer's end of a stream. What is the same for both kinds of sender stands here: signals, waiting, the end. Where records
 // go is the outlet's business: a lane's ring, or the channel of an anchor on this very thread.
 
+import type { RetiredOutcome } from '../control/sender-core.js';
 import { VeloError } from '../errors.js';
 import type { WaitCount } from '../metrics/streaming-metrics.js';
 import { ENDING_DETACHED, ENDING_DROPPED, ENDING_FINALIZED } from '../plane/rows.js';
 import type { StreamAnchorHandle } from '../wire/handle.js';
+import { checkSignal, checkText } from './checks.js';
 
 /** Where a sender's records go. */
 export interface Outlet<T> {
@@ -23,6 +25,8 @@ export interface Outlet<T> {
   /** Blocks the thread for the same, at most `timeoutMs`. */
   block(timeoutMs: number): void;
   end(ending: number): boolean;
+  /** Never rejects. */
+  retired(): Promise<RetiredOutcome>;
   onSignals(cancelled: () => void, stopped: () => void): void;
 }
 
@@ -39,8 +43,11 @@ const DEFAULT_BLOCK_MS = 30_000;
  * A stream's producer. Made by `Velo.attachAnchor`.
  *
  * Every stream ends in exactly one way: `finalize`, `detach`, `close` (the consumer sees `ERR_SENDER_DROPPED`), or the consumer's
- * cancel. The three act at once and never wait for room; the
- * consumer sees everything sent before.
+ * cancel. The three act at once and never wait for room; the consumer sees everything sent before.
+ *
+ * A sender keeps its place on the node (`maxStreams`) until it is ended, also when its consumer has cancelled. One that is
+ * garbage-collected unended is closed, counted and warned about; a listener of `cancelSignal` or `stopSignal` that refers to the
+ * sender keeps it alive.
  */
 export class StreamSender<T> implements AsyncDisposable {
   private readonly cancelController = new AbortController();
@@ -56,12 +63,14 @@ export class StreamSender<T> implements AsyncDisposable {
     /** Counts the sends that had to wait. */
     private readonly waits: WaitCount = { count: 0 },
   ) {
+    // Not through `this`: the outlet lives as long as the stream, and must not keep a sender that the application has dropped.
+    const { cancelController, stopController } = this;
     outlet.onSignals(
       () => {
-        if (!this.cancelController.signal.aborted) this.cancelController.abort();
+        if (!cancelController.signal.aborted) cancelController.abort();
       },
       () => {
-        if (!this.stopController.signal.aborted) this.stopController.abort();
+        if (!stopController.signal.aborted) stopController.abort();
       },
     );
   }
@@ -141,12 +150,17 @@ export class StreamSender<T> implements AsyncDisposable {
 
   private room(signal: AbortSignal | undefined): Promise<void> {
     if (signal === undefined) return this.outlet.roomAgain();
+    checkSignal(signal);
     if (signal.aborted) return Promise.reject(aborted(signal));
     return raceAbort(this.outlet.roomAgain(), signal);
   }
 
-  /** Reports a soft error: the consumer's loop rejects with `ERR_SENDER_ERROR`, the stream goes on. Waits for room like `send`. */
+  /**
+   * Reports a soft error: the consumer's loop rejects with `ERR_SENDER_ERROR`, the stream goes on. Waits for room like `send`, and
+   * rejects as it does; with `ERR_INVALID_ARGUMENT` unless `message` is a string.
+   */
   async sendErr(message: string, options?: WaitOptions): Promise<void> {
+    checkText('message', message);
     const frame = this.errorFrame(message);
     if (this.outlet.trySendFrame(frame)) return;
     this.waits.count += 1;
@@ -163,6 +177,19 @@ export class StreamSender<T> implements AsyncDisposable {
   async detach(): Promise<StreamAnchorHandle> {
     this.end(ENDING_DETACHED);
     return this.anchor;
+  }
+
+  /**
+   * What became of the stream's output, once that is known. Callable at any time, any number of times; never rejects.
+   *
+   * - `sent`: all of it, the end included, was handed to the connection (on the anchor's own thread: to the anchor). No word from the
+   *   consumer is waited for. What a connection loses after that is still `sent`, and so is an item so large that the consumer has
+   *   yet to fetch it.
+   * - `discarded`: some of it was thrown away: the consumer cancelled, the connection or the lane failed, the slot never opened, the
+   *   node closed before the stream had ended.
+   */
+  retired(): Promise<RetiredOutcome> {
+    return this.outlet.retired();
   }
 
   /** Gives the stream up: the consumer sees `ERR_SENDER_DROPPED`. Does nothing after `finalize` or `detach`. */

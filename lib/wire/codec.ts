@@ -54,7 +54,9 @@ const ENCODE_MODE = REUSE_BUFFER_MODE | RESET_BUFFER_MODE;
  * - Numbers that are integers of 32 bits go out as integers, all others as float64, **also safe integers from 2^32 up**:
  *   msgpackr has no option for it. Use a bigint for a u64 field of a Rust peer, or {@link exactMsgpackCodec}.
  * - Integers decode as numbers, as bigints beyond 2^53. Maps decode as objects. Uint8Array ↔ bin, and decoded binaries
- *   are copies. undefined goes out as nil, Set as array, Map as map, Date as a timestamp.
+ *   are copies. undefined goes out as nil, Set as array, Map as map, Date as a timestamp. Functions and symbols are refused.
+ * - An item may be nested 128 levels deep. This codec does not count them as it encodes: the reader of a deeper one ends with
+ *   `ERR_DESERIALIZATION`. {@link exactMsgpackCodec} refuses it at the sender.
  * - Strings that are not UTF-8 decode with U+FFFD in place of the bad bytes.
  */
 export function msgpackCodec<T = unknown>(): ItemCodec<T> {
@@ -94,6 +96,7 @@ export function exactMsgpackCodec<T = unknown>(): ItemCodec<T> {
 }
 
 class ExactCodec<T> implements ItemCodec<T> {
+  private busy = false;
   bytes: Uint8Array = NO_BYTES;
   readonly start = 0;
   end = 0;
@@ -103,11 +106,16 @@ class ExactCodec<T> implements ItemCodec<T> {
 
   encode(item: T): void {
     const writer = this.writer;
+    // A getter or toJSON of an item that encodes another one with this codec would write into the middle of its own item.
+    if (this.busy) throw cannotEncode(new Error('the codec is at work on another item'));
+    this.busy = true;
     writer.reset();
     try {
       writeMsgpackValue(writer, item);
     } catch (cause) {
       throw cannotEncode(cause);
+    } finally {
+      this.busy = false;
     }
     this.bytes = writer.storage;
     this.end = writer.length;
@@ -201,7 +209,55 @@ function newPackr(): Packr {
     int64AsType: 'auto',
     encodeUndefinedAsNil: true,
     structuredClone: false,
+    writeFunction: () => {
+      throw new TypeError('a function has no MessagePack form');
+    },
   });
+}
+
+/** True for what this module made: those keep the terms of {@link ItemCodec}. */
+export function isOwnCodec(codec: unknown): boolean {
+  return (
+    codec instanceof MsgpackrCodec ||
+    codec instanceof ExactCodec ||
+    codec instanceof RawCodec ||
+    codec instanceof CustomCodec ||
+    codec instanceof CheckedCodec
+  );
+}
+
+/** A codec of the application's own making, held to the terms of {@link ItemCodec}: what it lends must be there. */
+export class CheckedCodec<T> implements ItemCodec<T> {
+  bytes: Uint8Array = NO_BYTES;
+  start = 0;
+  end = 0;
+
+  constructor(private readonly inner: ItemCodec<T>) {}
+
+  encode(item: T): void {
+    const { inner } = this;
+    try {
+      inner.encode(item);
+    } catch (cause) {
+      throw cannotEncode(cause);
+    }
+    const { bytes, start, end } = inner;
+    const isThere =
+      bytes instanceof Uint8Array &&
+      Number.isInteger(start) &&
+      Number.isInteger(end) &&
+      start >= 0 &&
+      start <= end &&
+      end <= bytes.length;
+    if (!isThere) throw cannotEncode(new RangeError('the codec names bytes that are not there'));
+    this.bytes = bytes;
+    this.start = start;
+    this.end = end;
+  }
+
+  decode(bytes: Uint8Array, start: number, end: number): T {
+    return this.inner.decode(bytes, start, end);
+  }
 }
 
 /** The structure is judged first: what reaches msgpackr is one complete value with no length that its bytes do not hold. */

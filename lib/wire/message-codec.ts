@@ -11,9 +11,22 @@ import {
   StreamCancelHandle,
   writeHalves,
 } from './handle.js';
-import { encodeJson, parseJson } from './json.js';
+import { encodeJson, type JsonValue, parseJson } from './json.js';
 import { JsonFields, toInteger } from './json-fields.js';
 import { MsgpackReader, MsgpackWriter } from './msgpack.js';
+
+/** Bytes of a message of the system that is no batch, as JSON. Reading what is longer would keep a thread for seconds. */
+export const MAX_CONTROL_BYTES = 65_536;
+
+/** @throws VeloError `ERR_BAD_CONTROL_MESSAGE` above {@link MAX_CONTROL_BYTES}, `ERR_BAD_JSON`. */
+export function parseControlJson(bytes: string | Uint8Array, what: string): JsonValue {
+  if (bytes.length > MAX_CONTROL_BYTES)
+    throw new VeloError(
+      'ERR_BAD_CONTROL_MESSAGE',
+      `${what} of ${bytes.length} bytes: at most ${MAX_CONTROL_BYTES} are read`,
+    );
+  return parseJson(bytes);
+}
 
 /**
  * How a field looks in memory: `u64` is a bigint; `u32`, `u16` and `millis` (a u64 of milliseconds, capped at 2^53−1 when
@@ -68,7 +81,7 @@ export class MessageCodec<T extends object> {
 
   /** @throws VeloError `ERR_BAD_JSON`, or `ERR_BAD_CONTROL_MESSAGE` naming the field. */
   decodeJson(bytes: Uint8Array | string): T {
-    return this.fromJSON(parseJson(bytes));
+    return this.fromJSON(parseControlJson(bytes, this.what));
   }
 
   /** @throws VeloError `ERR_BAD_CONTROL_MESSAGE` naming the field. */
@@ -192,7 +205,7 @@ export class OutcomeCodec<T extends object> {
   }
 
   decodeJson(bytes: Uint8Array | string): Outcome<T> {
-    const members = new JsonFields(parseJson(bytes), this.what);
+    const members = new JsonFields(parseControlJson(bytes, this.what), this.what);
     if (members.has(OK)) return { ok: true, value: this.accepted.fromJSON(members.get(OK)) };
     if (members.has(ERR)) return { ok: false, reason: refusal.fromJSON(members.get(ERR)).reason };
     throw new VeloError('ERR_BAD_CONTROL_MESSAGE', `${this.what}: neither ${OK} nor ${ERR}`);

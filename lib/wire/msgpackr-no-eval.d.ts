@@ -9,6 +9,7 @@ declare module 'msgpackr/index-no-eval' {
     int64AsType?: 'auto';
     encodeUndefinedAsNil?: boolean;
     structuredClone?: boolean;
+    writeFunction?: (value: unknown) => unknown;
   }
 
   /** What `encode` returns in its reuse mode: its own memory, with the value between `start` and `end`. */

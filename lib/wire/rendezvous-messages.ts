@@ -3,9 +3,9 @@
 
 import { VeloError } from '../errors.js';
 import type { DataHandle } from './handle.js';
-import { encodeJson, parseJson } from './json.js';
+import { encodeJson } from './json.js';
 import { JsonFields } from './json-fields.js';
-import { MessageCodec } from './message-codec.js';
+import { MessageCodec, parseControlJson } from './message-codec.js';
 
 /** The largest payload of a request that travels in its frame; a larger one is staged, and its receiver pulls it. */
 export const STAGING_THRESHOLD = 262_144;
@@ -82,7 +82,7 @@ export function encodeDataReady(value: DataReady): Uint8Array {
  * @throws VeloError `ERR_BAD_JSON` or `ERR_BAD_CONTROL_MESSAGE`.
  */
 export function decodeDataReady(bytes: Uint8Array): DataReady {
-  const members = new JsonFields(parseJson(bytes), 'AcquireResponse');
+  const members = new JsonFields(parseControlJson(bytes, 'AcquireResponse'), 'AcquireResponse');
   if (!members.has(READY)) throw new VeloError('ERR_BAD_CONTROL_MESSAGE', 'AcquireResponse: not Ready');
   const value = ready.fromJSON(members.get(READY));
   if (!isCovered(value))

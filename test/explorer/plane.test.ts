@@ -61,6 +61,10 @@ describe('plane under every schedule: senders that wait', () => {
     holds(`a sender that waits without blocking hears of a ${end}`, rows.waitScenario(end, shipped), EVERY_ACCESS_DEEP);
 });
 
+describe('plane under every schedule: senders that are watched', () => {
+  holds('AQ-06 whoever waits for a row to retire hears of it', rows.retireScenario(shipped), EVERY_ACCESS_DEEP);
+});
+
 describe('plane under every schedule: lives of rows', () => {
   holds('a late flag never lands in the next life', rows.lateFlagScenario(shipped), EVERY_ACCESS_DEEP);
   holds('one of two workers and the client gets a bind', rows.claimRaceScenario(shipped), EVERY_ACCESS_DEEP);

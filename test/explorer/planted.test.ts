@@ -74,6 +74,8 @@ describe('planted bugs are found: senders and lives', () => {
   finds('a blocking sender missed at cancel', 'deadlock', LOST_WAKE, silent, OPTIONS);
   const early = rows.blockAtPullScenario({ ...shipped, senders: bugs.LookBeforePulled });
   finds('a look for a blocked sender before the room is shown', 'deadlock', LOST_WAKE, early, OPTIONS);
+  const unasked = rows.retireScenario({ ...shipped, watchedAfterRetired: false });
+  finds('a watch that is looked for before the row is retired', 'deadlock', LOST_WAKE, unasked, OPTIONS);
   const stores = rows.blockAtEndScenario('close', { ...shipped, senders: bugs.FlagsByStore });
   finds('a flag that overwrites the flag of another worker', 'failure', /a flag is missing/, stores, OPTIONS);
   const lifeless = rows.lateFlagScenario({ ...shipped, senders: bugs.FlagsWithoutLife });

@@ -22,6 +22,8 @@ export interface RowParts {
   clearBeforeLook: boolean;
   /** A client puts the work down, and asks then whether the worker is muted. */
   muteAfterAdd: boolean;
+  /** A lane asks who watches a row after it said that the row is retired. */
+  watchedAfterRetired: boolean;
 }
 
 export const SHIPPED_ROWS: RowParts = {
@@ -34,6 +36,7 @@ export const SHIPPED_ROWS: RowParts = {
   filesOthers: true,
   clearBeforeLook: true,
   muteAfterAdd: true,
+  watchedAfterRetired: true,
 };
 
 export const SET_ROWS = 1024;

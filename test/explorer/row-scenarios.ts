@@ -11,6 +11,7 @@ import {
   SENDER_CLOSED,
   SENDER_OVER,
   SENDER_RETIRED,
+  SENDER_SENT,
   SENDER_STOPPED,
   SenderRows,
 } from '../../lib/plane/rows.js';
@@ -145,13 +146,46 @@ export function waitScenario(end: 'pull' | 'cancel', parts: RowParts): Scenario<
         const attention = new parts.rowSet(memory, SET, SET_ROWS);
         const clientBell = new Doorbell(memory, BELL_A);
         const tell = (): void => {
-          if (attention.add(ROW)) clientBell.ring();
+          attention.add(ROW);
+          clientBell.ring();
         };
         if (end === 'pull') pull(memory, parts, 1, tell);
         else if (new parts.senders(memory, TABLE, ROWS).setFlags(ROW, 1, SENDER_CANCELLED)) tell();
         return 1;
       },
     ],
+  };
+}
+
+/** A client waits for its row to retire; a lane that nobody asked does not ring. */
+export function retireScenario(parts: RowParts): Scenario<number> {
+  return {
+    words: WORDS,
+    setup: senderSetup,
+    threads: [
+      (memory) => {
+        const rows = new parts.senders(memory, TABLE, ROWS);
+        const attention = new parts.rowSet(memory, SET, SET_ROWS);
+        const own = new Doorbell(memory, BELL_A);
+        const out = new Int32Array(SET_ROWS);
+        rows.watch(ROW);
+        while ((rows.flags(ROW) & SENDER_RETIRED) === 0)
+          while (attention.take(out) === 0) parts.sleep(memory, own, () => !attention.isEmpty());
+        return rows.flags(ROW);
+      },
+      (memory) => {
+        const rows = new parts.senders(memory, TABLE, ROWS);
+        const clientBell = new Doorbell(memory, BELL_A);
+        const askedTooSoon = rows.watched(ROW);
+        rows.setFlags(ROW, 1, SENDER_RETIRED | SENDER_SENT);
+        new parts.rowSet(memory, SET, SET_ROWS).add(ROW);
+        if (parts.watchedAfterRetired ? rows.watched(ROW) : askedTooSoon) clientBell.ring();
+        return 0;
+      },
+    ],
+    check: ([flags]) => {
+      if (flags !== (SENDER_RETIRED | SENDER_SENT)) throw new Error(`the row retired with flags ${flags}`);
+    },
   };
 }
 

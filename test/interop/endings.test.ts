@@ -248,6 +248,7 @@ describe('interop: endings', () => {
       marks: [],
       end: 'sender dropped without explicit detach/finalize',
     });
+    expect((await consume(ours)).end).to.equal('ERR_SENDER_DROPPED');
   });
 
   it('the Rust node shuts down gracefully: its sender is dropped here', async () => {

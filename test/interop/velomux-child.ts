@@ -6,30 +6,43 @@ import { fileURLToPath } from 'node:url';
 import {
   PeerInfo,
   parseJson,
-  rawCodec,
   StreamAnchorHandle,
+  type StreamSender,
   stringifyJson,
   unaryHandler,
   Velo,
 } from '../../lib/index.js';
+import { bytes, consume } from './kit.js';
 import { itemsOf } from './payload.js';
+import type { Consumed } from './rust-peer.js';
 
 /** JSON texts: handles do not fit the numbers of plain IPC. */
-interface ProduceRequest {
-  readonly handle: unknown;
-  readonly sizes: readonly number[];
-  readonly seed: number;
-}
+type Request =
+  | {
+      readonly do: 'produce';
+      readonly handle: unknown;
+      readonly sizes: readonly number[];
+      readonly seed: number;
+    }
+  | { readonly do: 'finish'; readonly sizes: readonly number[]; readonly seed: number }
+  | { readonly do: 'anchor'; readonly heartbeatMs: number };
+
+type Answer =
+  | { readonly kind: 'hanging' }
+  | { readonly kind: 'anchor'; readonly handle: unknown }
+  | { readonly kind: 'consumed'; readonly consumed: Consumed };
 
 export class VelomuxChild {
   info!: PeerInfo;
-  private isHanging = false;
-  private onHanging = () => {};
+  private readonly answers: Answer[] = [];
+  private readonly waiting: { readonly kind: Answer['kind']; readonly resolve: (answer: Answer) => void }[] = [];
 
   private constructor(private readonly child: ChildProcess) {
-    child.on('message', () => {
-      this.isHanging = true;
-      this.onHanging();
+    child.on('message', (text) => {
+      const answer = parseJson(text as string) as Answer;
+      const at = this.waiting.findIndex(({ kind }) => kind === answer.kind);
+      if (at < 0) this.answers.push(answer);
+      else this.waiting.splice(at, 1)[0]!.resolve(answer);
     });
   }
 
@@ -44,15 +57,36 @@ export class VelomuxChild {
 
   /** Attaches to an anchor, sends the items and keeps the stream open. */
   async produce(handle: StreamAnchorHandle, sizes: readonly number[], seed: number): Promise<void> {
-    this.child.send(stringifyJson({ handle, sizes, seed }));
+    this.ask({ do: 'produce', handle, sizes, seed });
+  }
+
+  /** Sends more items on the stream that `produce` opened, and finalizes it. */
+  finish(sizes: readonly number[], seed: number): void {
+    this.ask({ do: 'finish', sizes, seed });
+  }
+
+  /** An anchor of the child, which is read to its end. */
+  async anchor(heartbeatMs: number): Promise<{ handle: StreamAnchorHandle; consumed: Promise<Consumed> }> {
+    this.ask({ do: 'anchor', heartbeatMs });
+    const { handle } = await this.answer('anchor');
+    return {
+      handle: StreamAnchorHandle.fromJSON(handle),
+      consumed: this.answer('consumed').then(({ consumed }) => consumed),
+    };
   }
 
   /** Resolves once the handler `hang` has a call. */
-  hanging(): Promise<void> {
-    if (this.isHanging) return Promise.resolve();
-    return new Promise((resolve) => {
-      this.onHanging = resolve;
-    });
+  async hanging(): Promise<void> {
+    await this.answer('hanging');
+  }
+
+  /** Stops the process where it stands, until `thaw`. */
+  freeze(): void {
+    this.child.kill('SIGSTOP');
+  }
+
+  thaw(): void {
+    this.child.kill('SIGCONT');
   }
 
   async kill(): Promise<void> {
@@ -60,6 +94,23 @@ export class VelomuxChild {
     this.child.kill('SIGKILL');
     await once(this.child, 'exit');
   }
+
+  private ask(request: Request): void {
+    this.child.send(stringifyJson(request));
+  }
+
+  private answer<K extends Answer['kind']>(kind: K): Promise<Extract<Answer, { kind: K }>> {
+    return new Promise((resolve) => {
+      const at = this.answers.findIndex((answer) => answer.kind === kind);
+      const take = (answer: Answer) => resolve(answer as Extract<Answer, { kind: K }>);
+      if (at < 0) this.waiting.push({ kind, resolve: take });
+      else take(this.answers.splice(at, 1)[0]!);
+    });
+  }
+}
+
+function tell(answer: Answer): void {
+  process.send!(stringifyJson(answer));
 }
 
 async function main(peer: string): Promise<void> {
@@ -72,15 +123,26 @@ async function main(peer: string): Promise<void> {
   node.registerHandler(
     'hang',
     unaryHandler(() => {
-      process.send!('hanging');
+      tell({ kind: 'hanging' });
       return new Promise<undefined>(() => {});
     }),
   );
+  let sender: StreamSender<Uint8Array>;
+  const send = async (request: Exclude<Request, { do: 'anchor' }>) => {
+    if (request.do === 'produce') sender = await node.attachAnchor(StreamAnchorHandle.fromJSON(request.handle), bytes);
+    for (const item of itemsOf(request.sizes, request.seed)) await sender.send(item);
+    if (request.do === 'finish') await sender.finalize();
+  };
+  let sent: Promise<unknown> = Promise.resolve();
   process.on('message', (text: string) => {
-    const { handle, sizes, seed } = parseJson(text) as unknown as ProduceRequest;
-    void node.attachAnchor(StreamAnchorHandle.fromJSON(handle), { codec: rawCodec() }).then(async (sender) => {
-      for (const item of itemsOf(sizes, seed)) await sender.send(item);
-    });
+    const request = parseJson(text) as unknown as Request;
+    if (request.do !== 'anchor') {
+      sent = sent.then(() => send(request));
+      return;
+    }
+    const anchor = node.createAnchor({ ...bytes, heartbeatIntervalMs: request.heartbeatMs });
+    tell({ kind: 'anchor', handle: anchor.handle });
+    void consume(anchor).then((consumed) => tell({ kind: 'consumed', consumed }));
   });
   process.on('disconnect', () => process.exit());
   process.send!(JSON.stringify(node.peerInfo));

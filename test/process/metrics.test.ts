@@ -399,7 +399,7 @@ streamSuite('metrics of a node', (host, nodes) => {
   it('two lanes, each with its connection, are one sum, and every gauge is zero after the close', async () => {
     const pair = await nodes.pair(host, { lanes: 2 }, { lanes: 2 });
     const registry = registryOf(pair.producer);
-    const streams = await Promise.all(range(0, 8).map((k) => openStream<number>(pair, { key: BigInt(k) })));
+    const streams = nodes.keep(await Promise.all(range(0, 8).map((k) => openStream<number>(pair, { key: BigInt(k) }))));
     for (const { sender } of streams) await sender.send(1);
     const both = await scraped(
       registry,

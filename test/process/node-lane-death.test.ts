@@ -224,7 +224,7 @@ function deathSuite(host: 'piscina' | 'worker', nodes: Nodes): void {
     const other = await nodes.make({ host: 'inline', lanes: 2 });
     introduce(node, other);
     const pair = { consumer: other, producer: node };
-    const { sender } = await openStream<number>(pair);
+    const { sender } = nodes.keep(await openStream<number>(pair));
     const [, port] = decodeLanePorts(node.peerInfo.entries().get(ADDRESS_KEY_LANES)!);
     kill(node.workerId, 1, 'hang');
     kill(node.workerId, 0, 'exit');

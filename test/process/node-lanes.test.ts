@@ -161,7 +161,7 @@ streamSuite('lanes of a node', (host, nodes) => {
   it('AL-20 a one-lane consumer names lane 0 for every stream, keyed or not', async () => {
     const node = await laneNode(host, 1);
     for (const laneKey of [undefined, 0n, 1n, 2n, 2n ** 64n - 1n]) {
-      const anchor = node.createAnchor();
+      const anchor = nodes.keep(node.createAnchor());
       const answer = await peer.attach(anchor.handle, { laneKey });
       expect(answer.ok && answer.value.lane).to.equal(0);
     }
@@ -171,7 +171,7 @@ streamSuite('lanes of a node', (host, nodes) => {
     const node = await laneNode(host, 4);
     const lanes: unknown[] = [];
     for (const key of range(0, 8)) {
-      const anchor = node.createAnchor();
+      const anchor = nodes.keep(node.createAnchor());
       const answer = await peer.attach(anchor.handle, { laneKey: BigInt(key) });
       lanes.push(answer.ok && answer.value.lane);
     }
@@ -182,7 +182,7 @@ streamSuite('lanes of a node', (host, nodes) => {
     const node = await laneNode(host, 4);
     const lanes: unknown[] = [];
     for (const _ of range(0, 8)) {
-      const answer = await peer.attach(node.createAnchor().handle);
+      const answer = await peer.attach(nodes.keep(node.createAnchor()).handle);
       lanes.push(answer.ok && answer.value.lane);
     }
     expect(lanes).to.deep.equal([0, 1, 2, 3, 0, 1, 2, 3]);
@@ -191,7 +191,7 @@ streamSuite('lanes of a node', (host, nodes) => {
   it('AL-11 a finished stream frees its lane for the next attach', async () => {
     const node = await laneNode(host, 2);
     const place = async () => {
-      const anchor = node.createAnchor<number>();
+      const anchor = nodes.keep(node.createAnchor<number>());
       const answer = await peer.attach(anchor.handle);
       if (!answer.ok) throw new Error(answer.reason);
       return { anchor, lane: answer.value.lane, session: answer.value.routingSessionId };
@@ -216,7 +216,7 @@ streamSuite('lanes of a node', (host, nodes) => {
       return answer.ok ? answer.value.lane : -1;
     };
     expect(await laneFor(first)).to.equal(0);
-    expect(await laneFor(node.createAnchor())).to.equal(1);
+    expect(await laneFor(nodes.keep(node.createAnchor()))).to.equal(1);
     first.controller.cancel();
     expect(await laneFor(node.createAnchor())).to.equal(0);
   });

@@ -36,6 +36,23 @@ streamSuite('a stream on one node', (host, nodes) => {
     });
   });
 
+  it('AB-03 needs no flush under manual, and a flush of a node without a mux stream does nothing', async () => {
+    const node = await nodes.make({ host, flushPolicy: 'manual' });
+    node.flushBatch();
+    const anchor = node.createAnchor<number>();
+    const sender = await node.attachAnchor<number>(anchor.handle);
+    await sender.send(1);
+    expect(await take(anchor, 1)).to.deep.equal([1]);
+    for (let i = 0; i < 100; i += 1) expect(node.flushBatch()).to.equal(undefined);
+    await sender.send(2);
+    node.flushBatch();
+    await sender.finalize();
+    node.flushBatch();
+    expect(await readAll(anchor)).to.deep.equal({ items: [2], error: undefined });
+    const { batchesSent, liveSlots, connectionsOpened } = node.stats();
+    expect([batchesSent, liveSlots, connectionsOpened]).to.deep.equal([0, 0, 0]);
+  });
+
   it('AF-16 AF-17 AD-04 refuses a second attach and an attach after the end', async () => {
     const { consumer: node } = await nodes.shared(host);
     const anchor = node.createAnchor<number>();

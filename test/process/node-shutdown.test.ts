@@ -354,7 +354,7 @@ streamSuite('streams of a closing node', (host, nodes) => {
 
   it('a second close shortens a teardown too', async () => {
     const pair = await nodes.pair(host, SMALL);
-    await finalizedBehindCredit(pair, 1);
+    nodes.keep(await finalizedBehindCredit(pair, 1));
     const closing = pair.producer.close({ timeoutMs: 60_000 });
     expect(await isPending(closing)).to.equal(true);
     void pair.producer.close({ timeoutMs: 0 });

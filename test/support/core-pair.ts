@@ -50,6 +50,8 @@ export class CoreNode {
   readonly meter: ByteMeter;
   /** Claims asked for, found or not. */
   claims = 0;
+  /** What the table is given for our control inbox: a test may listen in. */
+  tap: (sink: ControlSink) => ControlSink = (sink) => sink;
   private made: PeerBatcher | undefined;
   private epoch: number;
 
@@ -155,7 +157,8 @@ export class CoreNode {
   }
 
   private control(create: boolean): ControlSink | undefined {
-    return create ? this.batcher.control : this.made?.control;
+    const sink = create ? this.batcher.control : this.made?.control;
+    return sink === undefined ? undefined : this.tap(sink);
   }
 
   private isBound(hi: number, lo: number): boolean {

@@ -35,12 +35,22 @@ export class Nodes {
   /** Tests that forge batches break windows on purpose. */
   mayStall = false;
   private readonly open: Velo[] = [];
+  private readonly kept: unknown[] = [];
   private common: Pair | undefined;
 
   async make(options: VeloOptions): Promise<Velo> {
     const node = await Velo.create(options);
     this.open.push(node);
     return node;
+  }
+
+  /**
+   * Keeps what the test needs to exist and does not refer to any more, until it ends: an anchor or sender that is garbage-collected is
+   * ended.
+   */
+  keep<T>(value: T): T {
+    this.kept.push(value);
+    return value;
   }
 
   /** Two nodes for this test alone. */
@@ -63,6 +73,7 @@ export class Nodes {
   /** After a test: its own nodes close, the shared ones hold nothing any more. */
   async endTest(): Promise<void> {
     const nodes = this.open.splice(0);
+    this.kept.length = 0;
     const mayStall = this.mayStall;
     this.mayStall = false;
     const stalls = nodes.map(stallsOf);

@@ -48,7 +48,14 @@ class Bench {
     this.plane = new ClientPlane(this.rows, [], events, rows, false);
     const book = new PeerBook(self, { local: [], numaNode: undefined, uds: false }, () => {});
     for (const peer of this.peers) book.register(peer);
-    const terms = { initialCredit: 4, slotByteBudget: 1_000, heartbeatIntervalMs: 60_000, lanes: LANES };
+    const terms = {
+      initialCredit: 4,
+      slotByteBudget: 1_000,
+      heartbeatIntervalMs: 60_000,
+      acceptWindowMs: 180_000,
+      unattachedTimeoutMs: undefined,
+      lanes: LANES,
+    };
     const calls = { signal: () => {} } as unknown as Calls;
     this.registry = new AnchorRegistry(self.workerId, this.plane, book, calls, terms, SIZES.rows);
     const messenger = { system: (name: string, handler: Handler) => this.handlers.set(name, handler) };

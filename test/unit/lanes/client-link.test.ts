@@ -18,6 +18,7 @@ import {
   WorkerConduit,
 } from '../../../lib/plane/conduit.js';
 import { ParcelReceiver, ParcelSender } from '../../../lib/plane/parcels.js';
+import { SENDER_OPENED, SENDER_RETIRED, SENDER_SENT } from '../../../lib/plane/rows.js';
 import { FRAME_MESSAGE } from '../../../lib/wire/transport-frame.js';
 
 const SIZES = { ringBytes: 1024, rows: 1024 };
@@ -127,5 +128,48 @@ describe('the lane end of a conduit', () => {
     rows.senders.allocate(ROW);
     expect(link.publishPulled(stream)).to.equal(false);
     expect(rows.senders.pulled(ROW)).to.equal(0);
+  });
+
+  /** True when the lane's end of a turn woke the client, which had gone to sleep. */
+  function wakesClient(act: () => void): boolean {
+    let woken = false;
+    link.conduit.clientBell.hook = () => {
+      woken = true;
+    };
+    client.clientBell.park();
+    act();
+    link.publish();
+    client.clientBell.unpark();
+    return woken;
+  }
+
+  function retire(generation: number): void {
+    const stream = new EgressStream(link, ROW, generation, {} as PeerBatcher, CREDIT);
+    link.senders[ROW] = stream;
+    stream.retired({} as EgressSlot, 'sent');
+  }
+
+  it('AQ-06 a stream that nobody watches retires without a wake, and its row is named all the same', () => {
+    const generation = rows.senders.allocate(ROW);
+    expect(wakesClient(() => retire(generation))).to.equal(false);
+    expect(rows.senders.flags(ROW)).to.equal(SENDER_RETIRED | SENDER_SENT);
+    expect(client.attention.take(new Int32Array(SIZES.rows))).to.equal(1);
+  });
+
+  it('AQ-06 a stream that somebody waits for wakes them once', () => {
+    const generation = rows.senders.allocate(ROW);
+    rows.senders.watch(ROW);
+    expect(wakesClient(() => retire(generation))).to.equal(true);
+    expect(wakesClient(() => retire(generation))).to.equal(false);
+  });
+
+  it('a row that was named without a wake still wakes its client for the next life', () => {
+    retire(rows.senders.allocate(ROW));
+    const next = rows.senders.allocate(ROW);
+    expect(wakesClient(() => void link.flagSender(ROW, next, SENDER_OPENED))).to.equal(true);
+    expect(
+      wakesClient(() => retire(next)),
+      'nobody watches this one',
+    ).to.equal(false);
   });
 });

@@ -92,3 +92,26 @@ describe('sockets that wait for the answer of a hello', () => {
     expect(written).to.have.length(MAX_WAITING_HELLOS);
   });
 });
+
+describe('the hosts of a peer', () => {
+  it('are not parsed again for each message of a connection that carries many names', () => {
+    const real = globalThis.URL;
+    let parsed = 0;
+    globalThis.URL = class extends real {
+      constructor(url: string) {
+        super(url);
+        parsed += 1;
+      }
+    } as typeof URL;
+    try {
+      const matcher = new HostMatcher(() => 0);
+      const hosts = Array.from({ length: 64 }, (_, i) => `2001:db8::${(i + 1).toString(16)}`);
+      matcher.mayBe(hosts, '192.0.2.1');
+      parsed = 0;
+      for (let i = 0; i < 10; i++) expect(matcher.mayBe(hosts, '192.0.2.1')).to.equal(false);
+    } finally {
+      globalThis.URL = real;
+    }
+    expect(parsed).to.equal(0);
+  });
+});

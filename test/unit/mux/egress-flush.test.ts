@@ -43,6 +43,19 @@ describe('mux egress: when a batch is written', () => {
     ]);
   });
 
+  it('a heartbeat that finds its credit spent takes out the records it was spent on, under manual too', () => {
+    const { node, slots } = opened({ flushPolicy: 'manual', replyLingerMs: 1 }, 1, 2);
+    for (let i = 0; i < 3; i++) node.sendItem(slots[0]!, i);
+    node.turn();
+    node.advance(60_000);
+    expect(node.port.take(), 'nothing moves by itself').to.have.length(0);
+    expect(node.batcher.heartbeat(slots[0]!)).to.equal(false);
+    node.advance(1);
+    expect(values(node.port.take()), 'the window that was staged').to.deep.equal([['0', '1']]);
+    expect(node.batcher.heartbeat(slots[0]!)).to.equal(false);
+    expect(node.batcher.deadline(), 'nothing is staged: nothing is due').to.equal(Number.POSITIVE_INFINITY);
+  });
+
   it('AU-02 a window writes without a kick, from the oldest record', () => {
     const { node, slots } = opened({ flushPolicy: { onAdmission: false, maxLingerMs: 50 } });
     node.sendItem(slots[0]!, 1);

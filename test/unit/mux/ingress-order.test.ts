@@ -53,6 +53,15 @@ describe('mux ingress: order within a slot', () => {
     expect(texts(receivers[0]!)).to.deep.equal(['1', '2', '3']);
   });
 
+  it('a held record is a copy, also of a Buffer, whose slice is a view', () => {
+    const { node, receivers } = opened();
+    const chunk = Buffer.from(next(1).data(0, 2, itemFrame(2)).bytes);
+    node.receiveAt(0, chunk, 0, chunk.length);
+    chunk.fill(0xdd);
+    node.receive(next(2).data(0, 1, itemFrame(1)).bytes);
+    expect(texts(receivers[0]!)).to.deep.equal(['1', '2']);
+  });
+
   it('AR-02 records ahead of their turn are held and released in order when the gap closes', () => {
     const { node, receivers } = opened();
     node.receive(next(1).data(0, 3, itemFrame(3)).data(0, 2, itemFrame(2)).bytes);

@@ -169,6 +169,7 @@ describe('mux ingress: slots', () => {
     expect(replies(node)).to.deep.equal(['close 0.1 3']);
     expect(node.metrics.droppedSlotCollision).to.equal(1);
     expect([node.binds.size, node.metrics.heldRecords]).to.deep.equal([1, 1]);
+    expect((node.peerBudget as unknown as { used: number }).used).to.equal(itemFrame(2, 50).length);
     node.receive(new BatchBuilder({ seq: 2 }).data(0, 1, itemFrame(1)).bytes);
     expect(texts(receiver)).to.deep.equal(['1', '2']);
   });

@@ -38,6 +38,23 @@ describe('conduit', () => {
     }
   });
 
+  it('AC-23 drains are never refused: 100,000 of them, of 50 rows, are 50 names and all of their counts', () => {
+    const [buffer, shared] = [createConduit(SIZES), createClientRows(SIZES)];
+    const [client, worker] = [new ClientConduit(buffer, SIZES), new WorkerConduit(buffer, SIZES)];
+    const [here, there] = [new ClientRows(shared, SIZES).receivers, new ClientRows(shared, SIZES).receivers];
+    let named = 0;
+    for (let i = 0; i < 100_000; i++) {
+      here.addDrained(i % 50, 1);
+      if (client.drains.add(i % 50)) named += 1;
+    }
+    const rows = new Int32Array(SIZES.rows);
+    expect([named, worker.drains.take(rows)]).to.deep.equal([50, 50]);
+    let drained = 0;
+    for (const row of rows.subarray(0, 50)) drained += there.takeDrained(row);
+    expect(drained).to.equal(100_000);
+    expect(worker.drains.isEmpty()).to.equal(true);
+  });
+
   it('no part overwrites another', () => {
     const buffer = createConduit(SIZES);
     const [client, worker] = [new ClientConduit(buffer, SIZES), new WorkerConduit(buffer, SIZES)];
@@ -134,5 +151,34 @@ describe('shared memory', () => {
         expect([memory.bytes[99 + offset], memory.bytes[100 + offset + length]]).to.deep.equal([0xee, 0xee]);
       }
     }
+  });
+});
+
+describe('drains without number', () => {
+  it('AC-23 100,000 drains are never refused, take no room, name their rows once, and are all counted', () => {
+    const buffer = createConduit(SIZES);
+    const [client, worker] = [new ClientConduit(buffer, SIZES), new WorkerConduit(buffer, SIZES)];
+    const shared = createClientRows(SIZES);
+    const [consumer, lane] = [new ClientRows(shared, SIZES).receivers, new ClientRows(shared, SIZES).receivers];
+    const rows = [0, 1, 63, 64, SIZES.rows - 1];
+    for (const row of rows) consumer.allocate(row);
+    const drains = 100_000;
+    let wakes = 0;
+    // The lane looks at nothing meanwhile.
+    for (let i = 0; i < drains; i++) {
+      const row = rows[i % rows.length]!;
+      consumer.addDrained(row, 1);
+      if (client.drains.add(row)) {
+        wakes += 1;
+        client.workerBell.ring();
+      }
+    }
+    expect(wakes, 'a wake for each row that was not listed').to.equal(rows.length);
+    const listed = new Int32Array(SIZES.rows);
+    expect(worker.drains.take(listed)).to.equal(rows.length);
+    expect([...listed.subarray(0, rows.length)].sort((a, b) => a - b)).to.deep.equal(rows);
+    expect(rows.map((row) => lane.takeDrained(row))).to.deep.equal(rows.map(() => drains / rows.length));
+    expect(worker.drains.isEmpty()).to.equal(true);
+    expect(client.drains.add(rows[0]!), 'the next one lists its row again').to.equal(true);
   });
 });

@@ -39,6 +39,9 @@ class Reluctant implements Outlet<number> {
     return true;
   }
   onSignals(): void {}
+  async retired(): Promise<'sent'> {
+    return 'sent';
+  }
 }
 
 describe('sends that wait', () => {

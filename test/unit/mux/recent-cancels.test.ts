@@ -1,0 +1,52 @@
+// Cancels that are said again when a connection is lost: which, how often, and what is not.
+
+import { expect } from 'chai';
+import { MAX_RECENT_CANCELS, RECENT_CANCEL_MS, RecentCancels } from '../../../lib/mux/recent-cancels.js';
+import { CLOSE_UNKNOWN_SLOT, LIFECYCLE_CANCEL, LIFECYCLE_STOP } from '../../../lib/wire/batch.js';
+import { CoreNode } from '../../support/core-pair.js';
+
+function cancel(slotId: number, action = LIFECYCLE_CANCEL) {
+  return { slotId, sessionHi: 0, sessionLo: slotId, action };
+}
+
+function sent(node: CoreNode): string[] {
+  node.turn();
+  node.batcher.kick();
+  return node.port
+    .take()
+    .flatMap(({ records }) =>
+      records.map(({ type, index, action, session }) => `${type} ${index} ${session}:${action}`),
+    );
+}
+
+describe('mux: cancels said again', () => {
+  it('remembers cancels in their order, for a time, up to a number, once', () => {
+    const cancels = new RecentCancels();
+    cancels.note(cancel(1), 0);
+    cancels.note(cancel(2, LIFECYCLE_STOP), 5);
+    cancels.note(cancel(3), 5);
+    expect(cancels.take(RECENT_CANCEL_MS + 1).map(({ slotId }) => slotId)).to.deep.equal([3]);
+    expect(cancels.take(5)).to.deep.equal([]);
+    for (let i = 0; i < MAX_RECENT_CANCELS + 10; i += 1) cancels.note(cancel(i), 9);
+    const taken = cancels.take(9).map(({ slotId }) => slotId);
+    expect(taken).to.deep.equal(Array.from({ length: MAX_RECENT_CANCELS }, (_, i) => i + 10));
+  });
+
+  it('a lost connection says the cancels again that had been written, and neither stops nor credit nor closes', () => {
+    const node = new CoreNode({ mux: { replyLingerMs: 0 } });
+    const { control } = node.batcher;
+    control.replyLifecycle(0x100, 0, 7, LIFECYCLE_CANCEL);
+    control.replyLifecycle(0x200, 0, 8, LIFECYCLE_STOP);
+    control.replyCredit(0x300, 3);
+    control.replyClose(0x400, CLOSE_UNKNOWN_SLOT);
+    expect(sent(node)).to.have.length(4);
+    node.batcher.connectionLost();
+    expect(sent(node)).to.deep.equal([`lifecycle 1 7:${LIFECYCLE_CANCEL}`]);
+    // It was written again, and may be lost again.
+    node.batcher.connectionLost();
+    expect(sent(node)).to.have.length(1);
+    node.advance(RECENT_CANCEL_MS + 1);
+    node.batcher.connectionLost();
+    expect(sent(node)).to.deep.equal([]);
+  });
+});
