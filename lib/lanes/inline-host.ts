@@ -3,7 +3,7 @@
 
 import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
 import { Lane } from './lane.js';
-import { type PreparedLane, prepareLane } from './lane-boot.js';
+import { type PreparedLane, prepareLanes } from './lane-boot.js';
 import { type StreamEnds, sumOfEnds } from './streams-end.js';
 
 export async function startInlineHost(
@@ -23,7 +23,7 @@ class InlineHost implements LaneHost {
   private lanes: Lane[] = [];
 
   async start(options: readonly LaneOptions[], node: SharedArrayBuffer, rows: SharedArrayBuffer): Promise<void> {
-    this.prepared = options.map((lane) => prepareLane(lane, node, rows));
+    this.prepared = prepareLanes(options, node, rows);
     this.lanes = this.prepared.map(
       ({ boot }, i) =>
         new Lane(boot, true, (error) => {

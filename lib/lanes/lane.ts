@@ -24,8 +24,9 @@ import {
   SENDER_RETIRED,
 } from '../plane/rows.js';
 import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
+import type { BatchShelf } from './batch-shelf.js';
 import { ClientLink, type LinkLane } from './client-link.js';
-import { MESSENGER_LANE, type OpenCommand, type PeerRoute, SELF_PEER } from './commands.js';
+import { type OpenCommand, type PeerRoute, SELF_PEER } from './commands.js';
 import { OutgoingConnection } from './connection.js';
 import { Deadline } from './deadline.js';
 import { DrainGate } from './drain-gate.js';
@@ -38,13 +39,14 @@ import { IngressStream } from './ingress-stream.js';
 import type { LaneBoot, ListeningLane } from './lane-boot.js';
 import { LaneEvents } from './lane-events.js';
 import { LaneMetrics, type TransportKey } from './lane-metrics.js';
+import { LaneStaging } from './lane-staging.js';
 import { LaneTimer } from './lane-timer.js';
 import { Listener } from './listener.js';
 import { Liveness } from './liveness.js';
 import { MessageFrame } from './message-frame.js';
 import { NodePressure } from './node-pressure.js';
 import { type PeerLane, PeerLink } from './peer-link.js';
-import { LaneRendezvous } from './rendezvous.js';
+import type { LaneRendezvous } from './rendezvous.js';
 import { Sleeper } from './sleeper.js';
 import type { SocketFile } from './socket-file.js';
 import { type ReportPlace, reportStreams, type StreamReport } from './stream-report.js';
@@ -68,8 +70,9 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   readonly laneMetrics: LaneMetrics;
   readonly pressure: NodePressure;
   readonly events: LaneEvents;
-  /** Payloads are staged where messages ride, on lane 0. */
+  readonly staging: LaneStaging;
   readonly rendezvous: LaneRendezvous | undefined;
+  readonly shelf: BatchShelf;
 
   private readonly options: LaneOptions;
   private readonly node: NodeBlock;
@@ -122,9 +125,12 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
     this.gate = new DrainGate(this.node);
     this.router = new InboundRouter(this, this.laneMetrics.drops, this.gate);
-    if (options.lane === MESSENGER_LANE)
-      this.rendezvous = new LaneRendezvous(this, this.router, options.rendezvous, this.laneMetrics.rendezvous);
-    this.router.rendezvous = this.rendezvous;
+    const { router, node, laneMetrics } = this;
+    this.staging = new LaneStaging(this, router, options.rendezvous, laneMetrics.rendezvous, node);
+    this.rendezvous = router.rendezvous = this.staging.rendezvous;
+    this.shelf = this.staging.shelf;
+    router.stagedBatches = this.staging.batches;
+    for (const mesh of boot.mesh) this.staging.join(mesh);
     this.listener = this.makeListener('tcp');
     this.udsListener = this.makeListener('uds');
     memory.conduits.forEach((buffer, thread) => {
@@ -296,6 +302,18 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     } catch (error) {
       this.fail(error);
     }
+  }
+
+  inTurn(turn: () => void): void {
+    this.guard(() => {
+      turn();
+      this.endTurn();
+    });
+  }
+
+  /** Room for staged batches came back. */
+  stagingFreed(): void {
+    for (const batcher of this.batchers) batcher.stagingFreed();
   }
 
   fail(error: unknown): void {
@@ -473,7 +491,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const peers = this.peers.filter((peer) => peer !== undefined);
     const { passed } = this.closeDeadline;
     // What it gives back, and whom it tells, must be queued before the connections take no more.
-    await Promise.race([this.rendezvous?.close(), passed]);
+    await Promise.race([this.staging.close(), passed]);
     await Promise.race([Promise.all(peers.map((peer) => peer.closeConnections())), passed]);
     this.closeDeadline.clear();
     for (const peer of peers) peer.destroyConnections();

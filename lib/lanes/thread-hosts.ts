@@ -11,7 +11,7 @@ import {
   type LaneReport,
   type ListeningLane,
   type PreparedLane,
-  prepareLane,
+  prepareLanes,
   transferList,
 } from './lane-boot.js';
 import { removeSocketFile, type SocketFile } from './socket-file.js';
@@ -136,7 +136,7 @@ class ThreadHost implements LaneHost {
     rows: SharedArrayBuffer,
   ): Promise<void> {
     this.threads = threads;
-    this.lanes = options.map((lane) => prepareLane(lane, node, rows));
+    this.lanes = prepareLanes(options, node, rows);
     try {
       const started = await allOrFirstError(this.lanes.map((lane) => this.startLane(threads, lane)));
       this.links = this.lanes.map((lane, i) => lane.link(started[i]!.port));
