@@ -178,6 +178,7 @@ export class NodeBlock {
     buryHeldBytes(this.memory, this.held, this.lanes, lane);
     this.setBuffered(lane, BUFFERED_OUT, 0);
     this.setBuffered(lane, BUFFERED_IN, 0);
+    this.clearStaged(lane);
   }
 
   private at(lane: number, cell: number): number {
