@@ -10,9 +10,16 @@ import { DEFAULT_MAX_LANE_RESTARTS } from './lanes/restart-limit.js';
 import { socketPathFault } from './lanes/socket-file.js';
 import { DEFAULT_MAX_IN_FLIGHT_BYTES } from './messenger/handler-table.js';
 import { MAX_HEARTBEAT_MS, MIN_HEARTBEAT_MS } from './mux/heartbeats.js';
-import { type FlushPolicyOption, type MuxConfig, type MuxOptions, resolveMuxConfig } from './mux/mux-config.js';
+import {
+  type FlushPolicyOption,
+  type MuxConfig,
+  type MuxOptions,
+  resolveMuxConfig,
+  SINGLETON_OVERHEAD,
+} from './mux/mux-config.js';
 import { checkPlaneSizes, DEFAULT_RING_BYTES, MAX_ROWS } from './plane/conduit.js';
 import { MAX_LANES } from './wire/names.js';
+import { STAGING_THRESHOLD } from './wire/rendezvous-messages.js';
 import { formatInstanceId, parseInstanceId } from './wire/worker-id.js';
 
 export interface VeloOptions {
@@ -35,9 +42,13 @@ export interface VeloOptions {
   udsPath?: string | undefined;
   /** NUMA node whose interfaces of a peer are preferred, where the peer tells them. Default: none. */
   numaNode?: number | undefined;
-  /** When batches are written. `auto` (default): at the end of each wake. `manual`: at `flushBatch()`. */
+  /**
+   * When batches are written. `auto` (default): at the end of each wake. `manual`: at `flushBatch()`. Or any of: `onAdmission` (as
+   * `auto`; true unless said otherwise), `maxLingerMs` after the oldest record, `onComplete` when every live stream of the lane has a
+   * record in the batch (but once per `maxLingerMs` at most), `atBytes` when the batch has reached that size.
+   */
   flushPolicy?: FlushPolicyOption | undefined;
-  /** Windows, budgets and times of the mux. */
+  /** Windows, budgets, sizes and times of the mux. */
   mux?: Omit<MuxOptions, 'flushPolicy'> | undefined;
   /**
    * How often senders prove that they live, in milliseconds, 10 at the least. A stream ends as dropped when its sender was silent for
@@ -86,7 +97,10 @@ export interface VeloOptions {
   acceptPeer?: AcceptPeer | undefined;
   /** Instance ids that may say hello; others are refused before `acceptPeer` is asked. Default: any. */
   allowPeers?: readonly string[] | undefined;
-  /** Bytes of payloads that this node keeps for others: staged messages, and registered data. Default 256 MiB. */
+  /**
+   * Bytes of payloads that this node keeps for others: staged messages, and registered data. As many again for records of streams that
+   * are too large for their frame. Default 256 MiB.
+   */
   stagedBytesMax?: number | undefined;
   /** Largest payload that this node pulls from a peer; a larger one is refused, unread. Default 64 MiB. */
   stagedPayloadMax?: number | undefined;
@@ -179,6 +193,9 @@ const DEFAULT_MAX_STREAMS = 16_384;
 const DEFAULT_HEARTBEAT_MS = 5_000;
 const DEFAULT_ACCEPT_WINDOW_MS = 180_000;
 const MAX_PULLS = 1_024;
+const DEFAULT_STAGED_BYTES = 256 * MIB;
+/** No record of this size is staged, whatever goes before it in its frame. */
+const MAX_INLINE_RECORD_BYTES = STAGING_THRESHOLD - 128;
 
 const KNOWN: ReadonlySet<string> = new Set([
   'host',
@@ -226,6 +243,8 @@ const KNOWN_MUX: ReadonlySet<string> = new Set([
   'drainVisitFloorMs',
   'replyLingerMs',
   'batcherIdleTtlMs',
+  'maxRecordBytes',
+  'asyncOpenAck',
 ] satisfies (keyof MuxOptions)[]);
 
 /** @throws VeloError `ERR_INVALID_ARGUMENT`; the message names the field. */
@@ -244,7 +263,7 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     udsPath: udsPath(options.udsPath, lanes),
     numaNode: options.numaNode === undefined ? undefined : integer('numaNode', options.numaNode, 0, 0, MAX_NUMA_NODE),
     port: integer('port', options.port, 0, 0, MAX_PORT),
-    mux: resolveMuxConfig({ ...options.mux, flushPolicy: options.flushPolicy }),
+    mux: muxConfig(options),
     heartbeatIntervalMs: heartbeatInterval(options.heartbeatIntervalMs, DEFAULT_HEARTBEAT_MS),
     unattachedTimeoutMs: unattachedTimeout(options.unattachedTimeoutMs),
     acceptWindowMs: integer('acceptWindowMs', options.acceptWindowMs, DEFAULT_ACCEPT_WINDOW_MS, 1, MAX_TIME_MS),
@@ -259,7 +278,7 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     nodeBufferBytes: integer('nodeBufferBytes', options.nodeBufferBytes, 256 * MIB, 1, MAX_BYTES),
     acceptPeer: acceptPeer(options.acceptPeer),
     allowPeers: allowPeers(options.allowPeers),
-    stagedBytesMax: integer('stagedBytesMax', options.stagedBytesMax, 256 * MIB, 0, MAX_BYTES),
+    stagedBytesMax: integer('stagedBytesMax', options.stagedBytesMax, DEFAULT_STAGED_BYTES, 0, MAX_BYTES),
     stagedPayloadMax: integer('stagedPayloadMax', options.stagedPayloadMax, 64 * MIB, 0, MAX_BYTES),
     maxPulls: integer('maxPulls', options.maxPulls, 16, 1, MAX_PULLS),
     pullBytesMax: integer('pullBytesMax', options.pullBytesMax, 256 * MIB, 1, MAX_BYTES),
@@ -276,6 +295,13 @@ export function resolveOptions(options: VeloOptions): ResolvedOptions {
     throw invalid('registerDiscovered', true, 'false, without a discovery that can be watched');
   checkPlaneSizes({ ringBytes: resolved.ringBytes, rows: rowsFor(resolved.maxStreams) });
   return resolved;
+}
+
+/** A record that could never be staged is refused where it is sent. */
+function muxConfig({ mux, flushPolicy, stagedBytesMax }: VeloOptions): MuxConfig {
+  const config = resolveMuxConfig({ ...mux, flushPolicy });
+  const staged = integer('stagedBytesMax', stagedBytesMax, DEFAULT_STAGED_BYTES, 0, MAX_BYTES) - SINGLETON_OVERHEAD;
+  return { ...config, maxRecordBytes: Math.min(config.maxRecordBytes, Math.max(MAX_INLINE_RECORD_BYTES, staged)) };
 }
 
 /** An option that is misspelt must not be taken for its default. */

@@ -42,6 +42,7 @@ function laneOptions(options: ResolvedOptions, workerId: bigint, sizes: PlaneSiz
     messageQueueBytes: options.messageQueueBytes,
     nodeBufferBytes: options.nodeBufferBytes,
     rendezvous: {
+      stagedBytesMax: options.stagedBytesMax,
       stagedPayloadMax: options.stagedPayloadMax,
       maxPulls: options.maxPulls,
       pullBytesMax: options.pullBytesMax,

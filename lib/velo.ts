@@ -320,7 +320,8 @@ export class Velo implements AsyncDisposable, Measured {
       return this.sender(outlet, handle);
     }
     const core = await attacher.attach(handle, options);
-    return this.sender(new MuxOutlet<T>(core, codec, this.options.host === 'inline'), handle);
+    const { host, mux } = this.options;
+    return this.sender(new MuxOutlet<T>(core, codec, host === 'inline', mux.maxRecordBytes), handle);
   }
 
   private sender<T>(outlet: Outlet<T>, handle: StreamAnchorHandle): StreamSender<T> {

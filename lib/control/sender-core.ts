@@ -27,6 +27,18 @@ export interface SenderSignals {
 /** What became of a stream's output: all of it was handed on, its end included, or some of it was thrown away. */
 export type RetiredOutcome = 'sent' | 'discarded';
 
+/**
+ * Bytes of records too large for the ring that may stand between a sender and its batcher; a lone one may be larger. What waits there is
+ * counted in records only, and there may be a window of them.
+ */
+export const LARGE_BYTES_AHEAD = 4_194_304;
+
+/** A record that was too large for the ring, and how many had been sent when it had. */
+interface LargeRecord {
+  readonly sent: number;
+  readonly bytes: number;
+}
+
 export class SenderCore implements SenderEnd {
   readonly row: Row;
   port!: ClientPort;
@@ -38,6 +50,10 @@ export class SenderCore implements SenderEnd {
   private roomAsked = false;
   /** Records that may stand between this sender and its batcher: C+1. */
   private depth = 0;
+  /** The same for whoever waits: fewer for a large record, which has room once enough of the large ones before it were pulled. */
+  private waitDepth = 0;
+  private readonly large: LargeRecord[] = [];
+  private largeBytes = 0;
   private ending = ENDING_NONE;
   private failure: VeloError | undefined;
   private waiters: (() => void)[] = [];
@@ -63,6 +79,7 @@ export class SenderCore implements SenderEnd {
     this.port = this.plane.port(lane);
     this.plane.assignSender(this.row.row, lane, command.peer, command.lane);
     this.depth = command.credit + 1;
+    this.waitDepth = this.depth;
     this.port.command(CMD_OPEN, this.row.row, encodeOpen({ ...command, generation: this.row.generation }));
     this.assigned = true;
     for (;;) {
@@ -201,12 +218,21 @@ export class SenderCore implements SenderEnd {
 
   /** Room for one more record in the inlet. */
   hasRoom(): boolean {
-    if (((this.sent - this.pulledSeen) | 0) < this.depth) return true;
-    this.pulledSeen = this.rows.pulled(this.row.row);
-    if (((this.sent - this.pulledSeen) | 0) < this.depth) {
+    return ((this.sent - this.pulledSeen) | 0) < this.depth || this.lookForRoom(this.depth);
+  }
+
+  /** Room while no more than `depth` records stand ahead; asks for it if there is none. */
+  private lookForRoom(depth: number): boolean {
+    const pulled = this.rows.pulled(this.row.row);
+    // What the lane told since then may be less than a large record needs: it has to be asked again.
+    if (pulled !== this.pulledSeen) this.roomAsked = false;
+    this.pulledSeen = pulled;
+    if (((this.sent - pulled) | 0) < depth) {
       this.roomAsked = false;
+      this.waitDepth = this.depth;
       return true;
     }
+    this.waitDepth = depth;
     // A lane says what it pulled when it is asked, or has pulled much. A loop that tries again and again, and never waits, must ask
     // too, or it would never see the room it has.
     if (!this.roomAsked) {
@@ -216,23 +242,50 @@ export class SenderCore implements SenderEnd {
     return false;
   }
 
+  /** Room for a record of so many bytes that does not fit the ring. */
+  hasRoomFor(bytes: number): boolean {
+    this.forgetPulled();
+    if (this.largeBytes === 0 || this.largeBytes + bytes <= LARGE_BYTES_AHEAD) return true;
+    // The record after whose pull there is room: nothing is sent before.
+    let left = this.largeBytes;
+    let enough = 0;
+    for (; left > 0 && left + bytes > LARGE_BYTES_AHEAD; enough++) left -= this.large[enough]!.bytes;
+    const pulled = this.large[enough - 1]!.sent;
+    return this.lookForRoom(Math.min(this.depth, ((this.sent - pulled) | 0) + 1));
+  }
+
+  /** Such a record was sent, as the next one. */
+  sentLarge(bytes: number): void {
+    this.large.push({ sent: (this.sent + 1) | 0, bytes });
+    this.largeBytes += bytes;
+  }
+
+  private forgetPulled(): void {
+    if (this.largeBytes === 0) return;
+    const pulled = this.rows.pulled(this.row.row);
+    let gone = 0;
+    while (gone < this.large.length && ((pulled - this.large[gone]!.sent) | 0) >= 0)
+      this.largeBytes -= this.large[gone++]!.bytes;
+    this.large.splice(0, gone);
+  }
+
   /** Blocks the thread until there may be room or the stream is over, for at most `timeoutMs`. */
   block(timeoutMs: number): void {
-    this.plane.blockSender(this.row.row, this.sent, this.depth, timeoutMs);
+    this.plane.blockSender(this.row.row, this.sent, this.waitDepth, timeoutMs);
   }
 
   /** Resolves when there may be room, or the stream is over. */
   async roomAgain(): Promise<void> {
     this.port.publish();
     if (this.over) return;
-    if (this.hasRoom()) {
+    if (this.lookForRoom(this.waitDepth)) {
       await this.port.roomAgain();
       return;
     }
     const changed = this.change();
     this.plane.awaitSender(this.row.row);
     // Look again: the lane may have pulled before it could see that somebody waits.
-    if (this.hasRoom() || this.over) this.wakeAll();
+    if (this.lookForRoom(this.waitDepth) || this.over) this.wakeAll();
     await changed;
   }
 

@@ -191,7 +191,7 @@ export class ClientLink {
         continue;
       }
       // The client waits for room: tell it now if there is some, else with the next record pulled.
-      if (!this.lookForEnding(stream) && !this.publishPulled(stream)) stream.slot.notifyPull = true;
+      if (!this.lookForEnding(stream) && !this.publishPulled(stream)) stream.roomWanted();
     }
   }
 
@@ -211,6 +211,7 @@ export class ClientLink {
     const pulled = stream.slot.pulledTotal | 0;
     if (pulled === (stream.pulledPublished | 0)) return false;
     stream.pulledPublished = pulled;
+    if (!this.rows.senders.isBlocked(stream.row)) stream.pulledTold();
     if (this.rows.senders.setPulled(stream.row, pulled)) this.attend(stream.row);
     return true;
   }
@@ -273,10 +274,10 @@ export class ClientLink {
         this.sendFrame(tag, bytes, offset, length, readU32(bytes, offset + FRAME_HEAD_BYTES));
         return;
       case CMD_STAGE:
-        this.lane.rendezvous?.stage(this, tag >>> 0, bytes, 'message');
+        this.lane.rendezvous?.stagePayload(this, tag >>> 0, bytes, 'message');
         return;
       case CMD_REGISTER:
-        this.lane.rendezvous?.stage(this, tag >>> 0, bytes, 'registered');
+        this.lane.rendezvous?.stagePayload(this, tag >>> 0, bytes, 'registered');
         return;
       case CMD_UNSTAGE:
         this.lane.rendezvous?.over(tag >>> 0);

@@ -27,9 +27,9 @@ export interface DataOwnerOptions {
   readonly touched: () => void;
 }
 
-/** Whose payload it is, and the request that announced it to its reader (`slot` −1: none). */
+/** Who hears that a payload went, and the request that announced it to its reader (`slot` −1: none). */
 interface Owned {
-  readonly link: ClientLink;
+  readonly gone: () => void;
   slot: number;
   generation: number;
 }
@@ -39,6 +39,8 @@ export class DataOwner {
   private readonly service: DataService;
   /** Data id by response slot of the request that announced it: the end of the request is the end of its payload. */
   private readonly announced = new Map<number, number>();
+  /** Batches of streams that are kept. */
+  private batches = 0;
 
   constructor(private readonly options: DataOwnerOptions) {
     const { leaseTtlMs, stagedTtlMs, metrics } = options;
@@ -47,8 +49,30 @@ export class DataOwner {
   }
 
   stage(link: ClientLink, id: number, bytes: Uint8Array, kind: DataKind): void {
+    this.put(id, bytes, kind, () => {
+      link.event(EV_UNSTAGED, id, NO_BYTES);
+      this.options.touched();
+    });
+  }
+
+  /** A batch of a stream; one receiver pulls it. */
+  stageBatch(id: number, bytes: Uint8Array, gone: () => void): void {
+    this.batches += 1;
+    this.put(id, bytes, 'message', () => {
+      this.batches -= 1;
+      gone();
+      this.options.touched();
+    });
+  }
+
+  /** Some receiver may still come for a batch. */
+  get keepsBatches(): boolean {
+    return this.batches > 0;
+  }
+
+  private put(id: number, bytes: Uint8Array, kind: DataKind, gone: () => void): void {
     const { metrics, now } = this.options;
-    this.store.put(id, bytes, kind, { link, slot: -1, generation: 0 }, now());
+    this.store.put(id, bytes, kind, { gone, slot: -1, generation: 0 }, now());
     metrics.record('register', true, 0);
     metrics.bytes.register += bytes.length;
   }
@@ -74,10 +98,9 @@ export class DataOwner {
     if (id !== undefined && this.store.owner(id)?.generation === generation) this.store.over(id);
   }
 
-  private gone(id: number, { link, slot }: Owned): void {
+  private gone(id: number, { gone, slot }: Owned): void {
     if (slot >= 0 && this.announced.get(slot) === id) this.announced.delete(slot);
-    link.event(EV_UNSTAGED, id, NO_BYTES);
-    this.options.touched();
+    gone();
   }
 
   serves(handler: string): boolean {

@@ -29,8 +29,9 @@ export class EgressStream implements SlotOwner, BeatSource {
   droppedByNode = false;
   /** What the row's `pulled` word holds. */
   pulledPublished = 0;
-  /** Pulled records after which the word is written unasked: half the inlet, so that a sender rarely sees it full. */
-  readonly publishStep: number;
+  /** Pulled records after which the word is written: half the inlet, so that a sender rarely sees it full; one, if it asked. */
+  publishStep: number;
+  private readonly ordinaryStep: number;
   slot!: EgressSlot;
   /** When it was asked for, or its slot was opened. */
   openedAt = performance.now();
@@ -44,7 +45,19 @@ export class EgressStream implements SlotOwner, BeatSource {
     readonly batcher: PeerBatcher,
     credit: number,
   ) {
-    this.publishStep = Math.max(1, (credit + 1) >>> 1);
+    this.ordinaryStep = Math.max(1, (credit + 1) >>> 1);
+    this.publishStep = this.ordinaryStep;
+  }
+
+  /** Its sender waits for room, and there is none to tell of yet: it hears of the next record that is pulled. */
+  roomWanted(): void {
+    this.slot.notifyPull = true;
+    this.publishStep = 1;
+  }
+
+  /** The sender was told. */
+  pulledTold(): void {
+    this.publishStep = this.ordinaryStep;
   }
 
   opened(slot: EgressSlot, ok: boolean): void {

@@ -8,6 +8,7 @@ import type { StreamEnds } from './streams-end.js';
 
 /** Bounds and times of staged payloads, see the options of a node. */
 export interface RendezvousLimits {
+  stagedBytesMax: number;
   stagedPayloadMax: number;
   maxPulls: number;
   pullBytesMax: number;

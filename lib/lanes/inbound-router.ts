@@ -32,6 +32,7 @@ import type { LaneDrops, LaneMetrics } from './lane-metrics.js';
 import { MessageFrame } from './message-frame.js';
 import type { PeerLink } from './peer-link.js';
 import type { LaneRendezvous } from './rendezvous.js';
+import type { StagedBatches } from './staged-batches.js';
 import { Suspicion } from './suspicion.js';
 
 /** What the router needs from its lane. */
@@ -65,6 +66,8 @@ export class InboundRouter {
   private readonly suspicion: Suspicion;
   /** Staged payloads, on the lane that messages ride. */
   rendezvous: LaneRendezvous | undefined;
+  /** Batches of this lane's streams that come as a handle. */
+  stagedBatches!: Pick<StagedBatches, 'accept'>;
 
   constructor(
     private readonly lane: RouterLane,
@@ -191,8 +194,7 @@ export class InboundRouter {
     const stream = name === undefined ? undefined : parseMuxSlot(name);
     const badName = name !== undefined && stream === undefined;
     const refuse = (text: string) => this.refuseStaged(stream, badName, peer, lane, text);
-    if (this.rendezvous === undefined) refuse(NO_RESOLVER_TEXT);
-    else this.rendezvous.resolveBatch(envelope, peer, deliver, refuse);
+    this.stagedBatches.accept(envelope, peer, deliver, refuse);
   }
 
   /** A staged batch does not come: the stream that it names ends, instead of waiting for its record until the watchdog ends it. */

@@ -4,7 +4,8 @@
 import { performance } from 'node:perf_hooks';
 import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
 import { Lane } from './lane.js';
-import { type PreparedLane, prepareLane } from './lane-boot.js';
+import { meshPorts, type PreparedLane, prepareLane, rejoinMesh } from './lane-boot.js';
+import type { MeshPort } from './lane-mesh.js';
 import { NO_RESTART, RestartLimit } from './restart-limit.js';
 import { type StreamEnds, sumOfEnds } from './streams-end.js';
 
@@ -14,7 +15,7 @@ export async function startInlineHost(
   rows: SharedArrayBuffer,
   maxRestarts: number,
 ): Promise<LaneHost> {
-  const host = new InlineHost((lane) => prepareLane(lane, node, rows));
+  const host = new InlineHost((lane, mesh) => prepareLane(lane, node, rows, mesh));
   await host.start(options, maxRestarts);
   return host;
 }
@@ -26,6 +27,8 @@ interface Seat {
   options: LaneOptions;
   life: PreparedLane;
   running: Lane;
+  /** No lane runs here: it died, and no other one runs yet. */
+  dead: boolean;
   timer: NodeJS.Timeout | undefined;
 }
 
@@ -37,14 +40,15 @@ class InlineHost implements LaneHost {
   private readonly seats: Seat[] = [];
   private closing = false;
 
-  constructor(private readonly prepare: (options: LaneOptions) => PreparedLane) {}
+  constructor(private readonly prepare: (options: LaneOptions, mesh: readonly MeshPort[]) => PreparedLane) {}
 
   async start(options: readonly LaneOptions[], maxRestarts: number): Promise<void> {
+    const mesh = meshPorts(options.length);
     for (const [lane, given] of options.entries()) {
-      const life = this.prepare(given);
+      const life = this.prepare(given, mesh[lane]!);
       const limit = new RestartLimit(maxRestarts);
-      const seat: Seat = { lane, limit, options: given, life, running: this.newLane(lane, life), timer: undefined };
-      this.seats.push(seat);
+      const running = this.newLane(lane, life);
+      this.seats.push({ lane, limit, options: given, life, running, dead: false, timer: undefined });
     }
     try {
       // All of them are heard out: a lane that listens after the close would listen for ever.
@@ -68,6 +72,7 @@ class InlineHost implements LaneHost {
   /** A lane that failed does nothing any more, but its sockets stand: they go first, and then whoever must hear does. */
   private async died(lane: number, dead: Lane, reason: string): Promise<void> {
     const seat = this.seats[lane]!;
+    if (seat.running === dead) seat.dead = true;
     await dead.close(0);
     if (this.closing || seat.running !== dead) return;
     this.onLaneDeath(lane, reason);
@@ -78,7 +83,8 @@ class InlineHost implements LaneHost {
   private restart(seat: Seat): void {
     seat.life.dispose();
     seat.options = { ...seat.options, life: seat.options.life + 1 };
-    seat.life = this.prepare(seat.options);
+    seat.life = this.prepare(seat.options, this.meshFor(seat.lane));
+    seat.dead = false;
     const running = this.newLane(seat.lane, seat.life);
     seat.running = running;
     const link = linkOf(seat);
@@ -88,6 +94,15 @@ class InlineHost implements LaneHost {
       () => this.onLaneRunning(seat.lane),
       (error: unknown) => this.died(seat.lane, running, String(error)),
     );
+  }
+
+  /** Ports for the lane that starts again; the lanes that run get the other ends. */
+  private meshFor(lane: number): MeshPort[] {
+    return rejoinMesh(lane, this.seats.length, (to, mesh) => {
+      const { dead, running } = this.seats[to]!;
+      if (!dead) running.staging.join(mesh);
+      return !dead;
+    });
   }
 
   terminate(lane: number, reason: string): void {

@@ -6,16 +6,19 @@ import type { ErrorCode } from '../errors.js';
 import { ClientConduit, createConduit } from '../plane/conduit.js';
 import { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import type { LaneLink, LaneMemory, LaneOptions } from './host.js';
+import type { MeshPort } from './lane-mesh.js';
 import type { SocketFile } from './socket-file.js';
 import type { StreamEnds } from './streams-end.js';
 
-/** Handed to the lane's thread. The three ports must be in the transfer list. */
+/** Handed to the lane's thread. Its ports must be in the transfer list. */
 export interface LaneBoot {
   options: LaneOptions;
   memory: LaneMemory;
   control: MessagePort;
   parcelsIn: MessagePort;
   parcelsOut: MessagePort;
+  /** To the other lanes, see `meshPorts`. */
+  mesh: readonly MeshPort[];
 }
 
 /** What a lane that listens says of itself. */
@@ -31,8 +34,8 @@ export type LaneReport =
   | { type: 'fatal'; message: string }
   | { type: 'closed'; ends: StreamEnds };
 
-/** `close` may come again, with less time. */
-export type LaneOrder = { type: 'go' } | { type: 'close'; timeoutMs: number };
+/** `close` may come again, with less time. `mesh`: the lane at the other end has started again; the port must be transferred. */
+export type LaneOrder = { type: 'go' } | { type: 'close'; timeoutMs: number } | { type: 'mesh'; mesh: MeshPort };
 
 /** The client's half of a lane that is about to start. */
 export interface PreparedLane {
@@ -44,8 +47,38 @@ export interface PreparedLane {
   dispose(): void;
 }
 
+/** The ports of every lane to the others: lane 0 has one to each, each has one to lane 0. */
+export function meshPorts(lanes: number): MeshPort[][] {
+  const ports: MeshPort[][] = [[]];
+  for (let lane = 1; lane < lanes; lane++) {
+    const { port1, port2 } = new MessageChannel();
+    ports[0]!.push({ lane, port: port1 });
+    ports.push([{ lane: 0, port: port2 }]);
+  }
+  return ports;
+}
+
+/**
+ * Ports for a lane that starts again. `give` hands the far end of each to the lane it belongs to; false: that lane does not run, and
+ * makes the port itself when it starts.
+ */
+export function rejoinMesh(lane: number, lanes: number, give: (to: number, mesh: MeshPort) => boolean): MeshPort[] {
+  const ports: MeshPort[] = [];
+  const others = lane === 0 ? Array.from({ length: lanes - 1 }, (_, i) => i + 1) : [0];
+  for (const other of others) {
+    const { port1, port2 } = new MessageChannel();
+    if (give(other, { lane, port: port2 })) ports.push({ lane: other, port: port1 });
+  }
+  return ports;
+}
+
 /** Makes the conduit and the ports of one lane. */
-export function prepareLane(options: LaneOptions, node: SharedArrayBuffer, rows: SharedArrayBuffer): PreparedLane {
+export function prepareLane(
+  options: LaneOptions,
+  node: SharedArrayBuffer,
+  rows: SharedArrayBuffer,
+  mesh: readonly MeshPort[],
+): PreparedLane {
   const buffer = createConduit(options.sizes);
   const control = new MessageChannel();
   const toLane = new MessageChannel();
@@ -57,6 +90,7 @@ export function prepareLane(options: LaneOptions, node: SharedArrayBuffer, rows:
       control: control.port2,
       parcelsIn: toLane.port2,
       parcelsOut: toClient.port2,
+      mesh,
     },
     control: control.port1,
     link: (port, hookClient) => ({
@@ -75,5 +109,5 @@ export function prepareLane(options: LaneOptions, node: SharedArrayBuffer, rows:
 }
 
 export function transferList(boot: LaneBoot): MessagePort[] {
-  return [boot.control, boot.parcelsIn, boot.parcelsOut];
+  return [boot.control, boot.parcelsIn, boot.parcelsOut, ...boot.mesh.map(({ port }) => port)];
 }

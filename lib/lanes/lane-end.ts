@@ -3,9 +3,9 @@
 
 import { Deadline } from './deadline.js';
 import type { LaneMetrics } from './lane-metrics.js';
+import type { LaneStaging } from './lane-staging.js';
 import type { Listener } from './listener.js';
 import type { PeerLink } from './peer-link.js';
-import type { LaneRendezvous } from './rendezvous.js';
 import { type EndingLane, type StreamEnds, StreamsEnd } from './streams-end.js';
 
 /** What streams leave of the time of a close, so that what they ended with can still be written. At most half of it. */
@@ -13,7 +13,7 @@ const WRITE_GRACE_MS = 250;
 
 /** What is needed of the lane. */
 export interface LeavingLane extends EndingLane {
-  readonly rendezvous: LaneRendezvous | undefined;
+  readonly staging: LaneStaging;
   readonly laneMetrics: LaneMetrics;
   knownPeers(): PeerLink[];
   /** From here on every turn is a step of the end. False when the lane cannot run any more. */
@@ -51,7 +51,7 @@ export class LaneEnd {
     const peers = lane.knownPeers();
     const { passed } = this.deadline;
     // What it gives back, and whom it tells, must be queued before the connections take no more.
-    await Promise.race([lane.rendezvous?.close(), passed]);
+    await Promise.race([lane.staging.close(), passed]);
     await Promise.race([Promise.all(peers.map((peer) => peer.closeConnections())), passed]);
     this.deadline.clear();
     for (const peer of peers) peer.destroyConnections();

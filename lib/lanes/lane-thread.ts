@@ -24,6 +24,7 @@ export function runLane(boot: LaneBoot): Promise<void> {
   return new Promise<void>((resolve) => {
     control.on('message', (order: LaneOrder) => {
       if (order.type === 'go') resolve();
+      else if (order.type === 'mesh') lane.staging.join(order.mesh);
       else {
         const closed = lane.close(order.timeoutMs);
         if (closing) return;

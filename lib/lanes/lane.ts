@@ -26,9 +26,10 @@ import {
 } from '../plane/rows.js';
 import { LIFECYCLE_CANCEL } from '../wire/batch.js';
 import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
+import type { BatchShelf } from './batch-shelf.js';
 import { BatcherCare } from './batcher-care.js';
 import { ClientLink, type LinkLane } from './client-link.js';
-import { MESSENGER_LANE, type OpenCommand, type PeerRoute, routeNumber, SELF_PEER } from './commands.js';
+import { type OpenCommand, type PeerRoute, routeNumber, SELF_PEER } from './commands.js';
 import { OutgoingConnection } from './connection.js';
 import { DrainGate } from './drain-gate.js';
 import { EgressStream } from './egress-stream.js';
@@ -42,13 +43,14 @@ import type { LaneBoot, ListeningLane } from './lane-boot.js';
 import { LaneEnd } from './lane-end.js';
 import { LaneEvents } from './lane-events.js';
 import { LaneMetrics, type TransportKey } from './lane-metrics.js';
+import { LaneStaging } from './lane-staging.js';
 import { LaneTimer } from './lane-timer.js';
 import { Listener } from './listener.js';
 import { Liveness } from './liveness.js';
 import { MessageFrame } from './message-frame.js';
 import { NodePressure } from './node-pressure.js';
 import { type PeerLane, PeerLink } from './peer-link.js';
-import { LaneRendezvous } from './rendezvous.js';
+import type { LaneRendezvous } from './rendezvous.js';
 import { Sleeper } from './sleeper.js';
 import type { SocketFile } from './socket-file.js';
 import { type ReportPlace, reportStreams, type StreamReport } from './stream-report.js';
@@ -71,8 +73,9 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   readonly laneMetrics: LaneMetrics;
   readonly pressure: NodePressure;
   readonly events: LaneEvents;
-  /** Payloads are staged where messages ride, on lane 0. */
+  readonly staging: LaneStaging;
   readonly rendezvous: LaneRendezvous | undefined;
+  readonly shelf: BatchShelf;
 
   private readonly options: LaneOptions;
   private readonly node: NodeBlock;
@@ -126,9 +129,12 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
     this.gate = new DrainGate(this.node);
     this.router = new InboundRouter(this, this.laneMetrics.drops, this.gate);
-    if (options.lane === MESSENGER_LANE)
-      this.rendezvous = new LaneRendezvous(this, this.router, options.rendezvous, this.laneMetrics.rendezvous);
-    this.router.rendezvous = this.rendezvous;
+    const { router, node, laneMetrics } = this;
+    this.staging = new LaneStaging(this, router, options.rendezvous, laneMetrics.rendezvous, node);
+    this.rendezvous = router.rendezvous = this.staging.rendezvous;
+    this.shelf = this.staging.shelf;
+    router.stagedBatches = this.staging.batches;
+    for (const mesh of boot.mesh) this.staging.join(mesh);
     this.listener = this.makeListener('tcp');
     this.udsListener = this.makeListener('uds');
     this.leaving = new LaneEnd(this, [this.listener, this.udsListener]);
@@ -311,6 +317,18 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     } catch (error) {
       this.fail(error);
     }
+  }
+
+  inTurn(turn: () => void): void {
+    this.guard(() => {
+      turn();
+      this.endTurn();
+    });
+  }
+
+  /** Room for staged batches came back. */
+  stagingFreed(): void {
+    for (const batcher of this.batchers) batcher.stagingFreed();
   }
 
   fail(error: unknown): void {

@@ -8,20 +8,23 @@ import type { ByteReservation, IngressPort, Receiver } from '../mux/ingress-type
 import { BATCH_HEADROOM, type MuxConfig } from '../mux/mux-config.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { PeerBatcher } from '../mux/peer-batcher.js';
+import type { Singleton } from '../mux/singletons.js';
 import { REQUEST_ID_OFFSET, RESPONSE_NONE, requestHeaderLength, writeRequestHeader } from '../wire/envelope.js';
 import { BATCH_HANDLERS } from '../wire/names.js';
 import { STAGING_THRESHOLD } from '../wire/rendezvous-messages.js';
 import { writeResponseId } from '../wire/response-id.js';
 import { FRAME_MESSAGE, PREAMBLE_LEN, writePreamble } from '../wire/transport-frame.js';
 import { encodeUtf8 } from '../wire/utf8.js';
+import type { BatchShelf } from './batch-shelf.js';
 import type { PeerRoute } from './commands.js';
 import { ADMITTED as FRAME_ADMITTED, type OutgoingConnection } from './connection.js';
 import type { Endpoint } from './endpoint.js';
-import { type FramePool, POOLED_BUFFER_BYTES } from './frame-pool.js';
+import { type AdmissionListener, type FramePool, POOLED_BUFFER_BYTES } from './frame-pool.js';
 import type { LaneEvents } from './lane-events.js';
 import type { NodePressure } from './node-pressure.js';
 import type { OutFrame } from './out-frame.js';
 import { lanePath } from './socket-file.js';
+import { encodeStagedBatch, StagedBatchFrame } from './staged-batch-frame.js';
 
 /**
  * How far the generations of successors are apart, modulo 256: of the batchers of a lane that follow each other, and of those of the lane
@@ -41,6 +44,7 @@ export interface PeerLane {
   readonly metrics: MuxMetrics;
   readonly pool: FramePool;
   readonly pressure: NodePressure;
+  readonly shelf: BatchShelf;
   now(): number;
   nextEpoch(): number;
   schedule(runnable: Runnable): void;
@@ -199,6 +203,7 @@ export class PeerLink {
 /** Turns batches into `_stream_batch` frames on the connection of one (peer, lane). */
 class LaneBatcherPort implements BatcherPort {
   batcher!: PeerBatcher;
+  private readonly name: Uint8Array;
   private readonly header: Uint8Array;
   private readonly headerLength: number;
   private generation = 0;
@@ -209,6 +214,7 @@ class LaneBatcherPort implements BatcherPort {
     private readonly k: number,
   ) {
     const name = encodeUtf8(BATCH_HANDLERS[k]!);
+    this.name = name;
     this.headerLength = requestHeaderLength(name.length, 0);
     this.header = new Uint8Array(this.headerLength);
     writeRequestHeader(this.header, 0, RESPONSE_NONE, lane.workerHi, lane.workerLo, 0, 0, name);
@@ -231,25 +237,57 @@ class LaneBatcherPort implements BatcherPort {
     return this.lane.pool.buffer();
   }
 
-  acquireLarge(size: number): Uint8Array {
-    return size <= POOLED_BUFFER_BYTES ? this.lane.pool.buffer() : Buffer.allocUnsafeSlow(size);
+  acquireLarge(size: number): Uint8Array | undefined {
+    if (size <= POOLED_BUFFER_BYTES) return this.lane.pool.buffer();
+    try {
+      return Buffer.allocUnsafeSlow(size);
+    } catch {
+      return undefined;
+    }
   }
 
   releaseBuffer(buffer: Uint8Array): void {
     this.lane.pool.release(buffer);
   }
 
+  reserveStaging(bytes: number): boolean {
+    return this.lane.shelf.reserve(bytes);
+  }
+
+  releaseStaging(bytes: number): void {
+    this.lane.shelf.release(bytes);
+  }
+
   submit(buffer: Uint8Array, start: number, end: number): SubmitOutcome {
+    return this.submitInline(buffer, start, end, this.batcher);
+  }
+
+  submitSingleton(buffer: Uint8Array, start: number, end: number, singleton: Singleton): SubmitOutcome {
+    if (!singleton.staged) return this.submitInline(buffer, start, end, singleton);
+    const { shelf, workerHi, workerLo, pool } = this.lane;
+    // The bytes first: whoever reads the handle finds them.
+    const batch = new Uint8Array(buffer.buffer, buffer.byteOffset + start, end - start);
+    const id = shelf.stage(batch, () => singleton.fetched());
+    const bytes = encodeStagedBatch(this.name, workerHi, workerLo, this.nextGeneration(), id, singleton);
+    const frame = new StagedBatchFrame(bytes, singleton, () => shelf.drop(id), pool.admissionResolved);
+    return this.peer.connection(this.k).submit(frame) === FRAME_ADMITTED ? ADMITTED : PENDING;
+  }
+
+  private submitInline(buffer: Uint8Array, start: number, end: number, listener: AdmissionListener): SubmitOutcome {
     const frameStart = start - this.headerLength - PREAMBLE_LEN;
     writePreamble(buffer, frameStart, FRAME_MESSAGE, this.headerLength, end - start);
     const headerAt = frameStart + PREAMBLE_LEN;
     for (let i = 0; i < this.headerLength; i++) buffer[headerAt + i] = this.header[i]!;
-    // Nobody answers a batch: the id only has to name the sender and to differ from the last one.
-    this.generation += 1;
-    const generation = wireGeneration(workerOrigin(this.lane.lane), this.generation);
-    writeResponseId(buffer, headerAt + REQUEST_ID_OFFSET, this.lane.workerHi, this.lane.workerLo, 0, generation);
-    const frame = this.lane.pool.frame(buffer, frameStart, end, this.batcher);
+    const { workerHi, workerLo } = this.lane;
+    writeResponseId(buffer, headerAt + REQUEST_ID_OFFSET, workerHi, workerLo, 0, this.nextGeneration());
+    const frame = this.lane.pool.frame(buffer, frameStart, end, listener);
     return this.peer.connection(this.k).submit(frame) === FRAME_ADMITTED ? ADMITTED : PENDING;
+  }
+
+  /** Nobody answers a batch: its id only has to name the sender and to differ from the last one. */
+  private nextGeneration(): number {
+    this.generation += 1;
+    return wireGeneration(workerOrigin(this.lane.lane), this.generation);
   }
 
   schedule(runnable: Runnable): void {

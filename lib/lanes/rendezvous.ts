@@ -7,18 +7,21 @@ import type { ReplyPlan } from '../messenger/dispatch-plan.js';
 import type { InboundAnswer, InboundRefusal } from '../messenger/inbound-message.js';
 import type { RendezvousMetrics } from '../metrics/rendezvous-metrics.js';
 import type { RequestEnvelope } from '../wire/envelope.js';
+import { HEADER_RENDEZVOUS } from '../wire/names.js';
+import type { BatchShelf, BatchSource, StagedAccount } from './batch-shelf.js';
 import type { ClientLink } from './client-link.js';
 import { DataOwner } from './data-owner.js';
 import type { DrainGate } from './drain-gate.js';
 import type { RendezvousLimits } from './host.js';
 import { LaneCalls } from './lane-calls.js';
+import { MeshHub, type MeshLane } from './lane-mesh.js';
 import type { LaneMetrics } from './lane-metrics.js';
-import type { PeerLink } from './peer-link.js';
-import { type BatchDelivery, type BatchRefusal, StagedBatches } from './staged-batches.js';
 import { type RendezvousRouter, StagedIntake } from './staged-intake.js';
 
+const NO_HEAD = new Uint8Array(0);
+
 /** What the rendezvous needs from its lane. */
-export interface RendezvousLane {
+export interface RendezvousLane extends MeshLane {
   readonly lane: number;
   /** Which lane of that number this is. */
   readonly life: number;
@@ -27,19 +30,26 @@ export interface RendezvousLane {
   readonly gate: DrainGate;
   readonly laneMetrics: LaneMetrics;
   now(): number;
-  /** Ends a turn soon, so that whoever must hear does. */
-  touch(): void;
-  /** An invariant is broken: the lane cannot go on. */
-  fail(error: unknown): void;
+  /** Room for staged batches came back. */
+  stagingFreed(): void;
 }
 
-export class LaneRendezvous {
+export class LaneRendezvous implements BatchShelf {
+  /** What is pulled for the streams of this lane. */
+  readonly source: BatchSource;
+  /** The other lanes. */
+  readonly mesh: MeshHub;
   private readonly owner: DataOwner;
   private readonly intake: StagedIntake;
-  private readonly batches: StagedBatches;
   private readonly calls: LaneCalls;
 
-  constructor(lane: RendezvousLane, router: RendezvousRouter, limits: RendezvousLimits, metrics: RendezvousMetrics) {
+  constructor(
+    private readonly lane: RendezvousLane,
+    router: RendezvousRouter,
+    limits: RendezvousLimits,
+    metrics: RendezvousMetrics,
+    private readonly account: StagedAccount,
+  ) {
     const { workerHi, workerLo, gate, laneMetrics: counts } = lane;
     const shared = { metrics, now: () => lane.now(), touched: () => lane.touch() };
     this.calls = new LaneCalls(lane.lane, lane.life, workerHi, workerLo);
@@ -49,12 +59,46 @@ export class LaneRendezvous {
       router,
       this.calls,
     );
-    this.batches = new StagedBatches(this.intake);
+    this.source = this.intake;
+    this.mesh = new MeshHub(lane, {
+      keep: (id, batch, gone) => this.owner.stageBatch(id, batch, gone),
+      drop: (id) => this.owner.over(id),
+      pull: (handle) => this.intake.take({ headers: new Map([[HEADER_RENDEZVOUS, handle]]) }, NO_HEAD),
+    });
+  }
+
+  // ---- what this lane's own streams stage
+
+  reserve(bytes: number): boolean {
+    return this.account.reserve(bytes);
+  }
+
+  release(bytes: number): void {
+    this.account.release(bytes);
+  }
+
+  stage(batch: Uint8Array, gone: () => void): number {
+    const id = this.account.nextId();
+    this.owner.stageBatch(id, batch, () => {
+      this.account.release(batch.length);
+      gone();
+      this.lane.stagingFreed();
+    });
+    return id;
+  }
+
+  drop(id: number): void {
+    this.owner.over(id);
+  }
+
+  /** No batch is staged, on any lane, and none will be. */
+  get batchesGone(): boolean {
+    return this.mesh.ended && !this.owner.keepsBatches;
   }
 
   // ---- what the client hands over and asks
 
-  stage(link: ClientLink, id: number, bytes: Uint8Array, kind: DataKind): void {
+  stagePayload(link: ClientLink, id: number, bytes: Uint8Array, kind: DataKind): void {
     this.owner.stage(link, id, bytes, kind);
   }
 
@@ -77,16 +121,13 @@ export class LaneRendezvous {
   }
 
   answer(envelope: RequestEnvelope, payload: Uint8Array): ReplyPlan {
+    // What another lane staged before it announced it must be here before it is asked for.
+    this.mesh.drain();
     return this.owner.answer(envelope, payload);
   }
 
   resolve(envelope: RequestEnvelope, buffer: Uint8Array, at: number, length: number, link: ClientLink): void {
     this.intake.accept(envelope, buffer, at, length, link);
-  }
-
-  /** The same for a batch, which goes to the mux. */
-  resolveBatch(envelope: RequestEnvelope, peer: PeerLink, deliver: BatchDelivery, refuse: BatchRefusal): void {
-    this.batches.accept(envelope, peer, deliver, refuse);
   }
 
   /** A client's request was answered or refused. */
@@ -110,6 +151,7 @@ export class LaneRendezvous {
   }
 
   close(): Promise<void> {
+    this.mesh.close();
     return this.intake.close(new VeloError('ERR_CLOSED', 'the node was closed'));
   }
 }

@@ -4,8 +4,8 @@
 
 import type { RequestEnvelope } from '../wire/envelope.js';
 import { HEADER_RENDEZVOUS } from '../wire/names.js';
+import type { BatchSource } from './batch-shelf.js';
 import type { PeerLink } from './peer-link.js';
-import type { StagedIntake } from './staged-intake.js';
 
 /** Staged batches of one peer that may wait for their pull; one more does not come. */
 export const MAX_WAITING_PER_PEER = 4_096;
@@ -31,7 +31,7 @@ export class StagedBatches {
   private readonly lines = new Map<PeerLink, Line>();
   private waiting = 0;
 
-  constructor(private readonly intake: Pick<StagedIntake, 'take' | 'track'>) {}
+  constructor(private readonly source: BatchSource) {}
 
   /**
    * Pulls the batch that the envelope names, and delivers it; or says why not: it states more bytes than this node takes, nobody can
@@ -49,7 +49,7 @@ export class StagedBatches {
     this.waiting += 1;
     const named = { headers: new Map([[HEADER_RENDEZVOUS, handle]]) };
     line.last = line.last
-      .then(() => this.intake.take(named, NO_HEAD))
+      .then(() => this.source.take(named, NO_HEAD))
       .then(
         ({ bytes, end }) => {
           deliver(bytes);
@@ -62,6 +62,6 @@ export class StagedBatches {
         this.waiting -= 1;
         if (line.waiting === 0) this.lines.delete(peer);
       });
-    this.intake.track(line.last);
+    this.source.track(line.last);
   }
 }

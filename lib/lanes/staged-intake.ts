@@ -12,6 +12,7 @@ import type { RequestEnvelope } from '../wire/envelope.js';
 import { DataHandle } from '../wire/handle.js';
 import { HANDLER_RV_RELEASE, HEADER_RENDEZVOUS } from '../wire/names.js';
 import { FRAME_MESSAGE } from '../wire/transport-frame.js';
+import type { BatchSource, Fetched } from './batch-shelf.js';
 import { type ClientLink, FRAME_HEAD_BYTES } from './client-link.js';
 import { writeU32 } from './commands.js';
 import type { DrainGate } from './drain-gate.js';
@@ -58,14 +59,7 @@ interface Fetch {
   readonly place: Claim;
 }
 
-/** A payload that came, behind what was to stand before it. */
-export interface Fetched {
-  readonly bytes: Uint8Array;
-  /** Gives back its place and its share of the bytes. */
-  readonly end: () => void;
-}
-
-export class StagedIntake {
+export class StagedIntake implements BatchSource {
   private readonly places: FifoBudget;
   private readonly bytes: FifoBudget;
   private headerBytes = 0;

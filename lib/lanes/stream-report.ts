@@ -116,7 +116,10 @@ class Report {
       anchorHi: slot.anchorHi,
       anchorLo: slot.anchorLo,
       state,
-      flags: flag(slot.starving, FLAG_STARVING) | flag(slot.paused, FLAG_PAUSED) | flag(slot.fences > 0, FLAG_FENCED),
+      flags:
+        flag(slot.starving, FLAG_STARVING) |
+        flag(slot.paused, FLAG_PAUSED) |
+        flag(slot.fence !== undefined, FLAG_FENCED),
       credit: slot.credit,
       window: slot.inletLimit - 1,
       withheld: slot.withheld.length,

@@ -8,6 +8,7 @@ import { SENDER_CLOSED } from '../plane/rows.js';
 import { DROPPED_BYTES } from '../wire/frame.js';
 import type { ClientLink } from './client-link.js';
 import type { Deadline } from './deadline.js';
+import type { LaneStaging } from './lane-staging.js';
 
 /** Streams that the close of a node ended before they had ended themselves. */
 export interface StreamEnds {
@@ -31,6 +32,7 @@ export interface EndingLane {
   readonly links: readonly ClientLink[];
   readonly batchers: readonly PeerBatcher[];
   tables(): Iterable<IngressTable>;
+  readonly staging: Pick<LaneStaging, 'gone' | 'streamsEnded'>;
   kickAll(): void;
   endTurn(): void;
 }
@@ -51,9 +53,12 @@ export class StreamsEnd {
     for (const table of lane.tables()) this.ends.anchors += table.shutdown();
     lane.kickAll();
     lane.endTurn();
-    await this.until(() => lane.batchers.every((batcher) => !batcher.parked), deadline);
+    await this.until(() => lane.batchers.every((batcher) => batcher.settled), deadline);
     for (const batcher of lane.batchers) batcher.shutdown();
+    lane.staging.streamsEnded();
     lane.endTurn();
+    // A record that is staged went as its handle: its receiver must still find it.
+    await this.until(() => lane.staging.gone, deadline);
   }
 
   /** The lane ended a turn. */

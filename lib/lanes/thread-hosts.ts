@@ -5,7 +5,16 @@ import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
 import { Deadline } from './deadline.js';
 import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
-import { type LaneOrder, type LaneReport, type ListeningLane, type PreparedLane, prepareLane } from './lane-boot.js';
+import {
+  type LaneOrder,
+  type LaneReport,
+  type ListeningLane,
+  meshPorts,
+  type PreparedLane,
+  prepareLane,
+  rejoinMesh,
+} from './lane-boot.js';
+import type { MeshPort } from './lane-mesh.js';
 import { type LaneThread, type MakeThread, piscinaThreads, plainThreads, workerFile } from './lane-threads.js';
 import { NO_RESTART, RestartLimit } from './restart-limit.js';
 import { removeSocketFile, type SocketFile } from './socket-file.js';
@@ -28,7 +37,7 @@ export async function startThreadHost(
   const file = workerFile(worker);
   const makeThread = kind === 'piscina' ? await piscinaThreads(file) : plainThreads(file);
   const host = new ThreadHost();
-  await host.start(options, (lane) => prepareLane(lane, node, rows), makeThread, maxRestarts);
+  await host.start(options, (lane, mesh) => prepareLane(lane, node, rows, mesh), makeThread, maxRestarts);
   return host;
 }
 
@@ -47,13 +56,15 @@ interface Seat {
   timer: NodeJS.Timeout | undefined;
 }
 
+type Prepare = (options: LaneOptions, mesh: readonly MeshPort[]) => PreparedLane;
+
 class ThreadHost implements LaneHost {
   readonly links: LaneLink[] = [];
   onLaneDeath: (lane: number, reason: string) => void = () => {};
   onLaneRestart: (lane: number, link: LaneLink) => void = () => {};
   onLaneRunning: (lane: number) => void = () => {};
   private readonly seats: Seat[] = [];
-  private prepare!: (options: LaneOptions) => PreparedLane;
+  private prepare!: Prepare;
   private closing = false;
   private whenEnded: () => void = () => {};
   private readonly ends: StreamEnds[] = [];
@@ -62,16 +73,17 @@ class ThreadHost implements LaneHost {
 
   async start(
     options: readonly LaneOptions[],
-    prepare: (options: LaneOptions) => PreparedLane,
+    prepare: Prepare,
     makeThread: MakeThread,
     maxRestarts: number,
   ): Promise<void> {
     this.prepare = prepare;
+    const mesh = meshPorts(options.length);
     for (const [lane, given] of options.entries()) {
       const thread = makeThread((error) => {
         seat.lastError = error.message;
       });
-      const life = prepare(given);
+      const life = prepare(given, mesh[lane]!);
       const rest = { socketFile: undefined, lastError: '', ended: false, timer: undefined };
       const seat: Seat = { lane, thread, limit: new RestartLimit(maxRestarts), options: given, life, ...rest };
       this.seats.push(seat);
@@ -175,7 +187,7 @@ class ThreadHost implements LaneHost {
     seat.lastError = '';
     if (seat.socketFile !== undefined) removeSocketFile(seat.socketFile);
     seat.options = { ...seat.options, life: seat.options.life + 1 };
-    const life = this.prepare(seat.options);
+    const life = this.prepare(seat.options, this.meshFor(seat.lane));
     seat.life = life;
     const link = life.link(seat.options.port);
     this.links[seat.lane] = link;
@@ -191,6 +203,17 @@ class ThreadHost implements LaneHost {
     if (this.closing) this.orderClose(seat);
     else this.onLaneRunning(seat.lane);
     this.letGo(seat, life);
+  }
+
+  /** Ports for the lane that starts again; the lanes that run get the other ends. */
+  private meshFor(lane: number): MeshPort[] {
+    return rejoinMesh(lane, this.seats.length, (to, mesh) => {
+      const { ended, life } = this.seats[to]!;
+      if (ended) return false;
+      const order: LaneOrder = { type: 'mesh', mesh };
+      life.control.postMessage(order, [mesh.port]);
+      return true;
+    });
   }
 
   terminate(lane: number, reason: string): void {

@@ -34,8 +34,6 @@ export class BatchManifest {
   readonly terminals: EgressSlot[] = [];
   /** The slot whose OpenSlot is the batch. */
   opened: EgressSlot | undefined;
-  /** One record that no packed batch holds. */
-  singleton = false;
   /** The epoch ended while the batch was on its way: its answer changes no slot. */
   stale = false;
 
@@ -64,7 +62,6 @@ export class BatchManifest {
     this.lifecycles = 0;
     this.creditReplies = 0;
     this.opened = undefined;
-    this.singleton = false;
     this.stale = false;
     if (this.closeReplies.length > 0) this.closeReplies.length = 0;
     if (this.lifecycleReplies.length > 0) this.lifecycleReplies.length = 0;

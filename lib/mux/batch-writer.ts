@@ -18,6 +18,7 @@ import type { EgressSlot } from './egress-slot.js';
 import type { FlushGate } from './flush-gate.js';
 import { BATCH_HEADROOM, effectiveBatchCap } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
+import type { Singleton } from './singletons.js';
 
 /** Whole size of the fixed records. */
 export const OPEN_SLOT_RECORD_LEN = RECORD_HEADER_LEN + OPEN_SLOT_BODY_LEN;
@@ -28,8 +29,8 @@ export const LIFECYCLE_RECORD_LEN = RECORD_HEADER_LEN + LIFECYCLE_BODY_LEN;
 /** The record goes into the open batch. */
 export const ROOM = 0;
 /**
- * No packed batch holds it: a batch of its own is open, to be handed over with `submitAlone` right after it was
- * written.
+ * The cap is too small for it: a batch of its own is open, to be handed over with `submitAlone` right after it was written. Data goes
+ * alone in another way, see `beginAlone`.
  */
 export const ALONE = 1;
 /** Nothing can be staged now: parked on admission, or the flush that made room was refused. */
@@ -66,6 +67,7 @@ export class BatchWriter {
 
   private readonly encoder = new BatchEncoder();
   private buffer: Uint8Array = NO_BUFFER;
+  private openCap = 0;
   private epochHi = 0;
   private epochLo = 0;
   private batchSeq = 0;
@@ -110,6 +112,25 @@ export class BatchWriter {
     this.batchSeq = 0;
   }
 
+  /** Size of the open batch. */
+  get bytes(): number {
+    return this.isOpen ? this.openCap - this.room : 0;
+  }
+
+  /** True when no packed batch holds `need` bytes of records. */
+  goesAlone(need: number): boolean {
+    return BATCH_HEADER_LEN + need > effectiveBatchCap(this.maxBatchBytes, this.port.eagerBudget());
+  }
+
+  /**
+   * Opens a batch of `whole` bytes for one singleton. No batch may be open, nor the batcher parked. False: there is no memory for it.
+   */
+  beginAlone(whole: number): boolean {
+    const buffer = this.port.acquireLarge(BATCH_HEADROOM + whole);
+    if (buffer !== undefined) this.begin(buffer, whole);
+    return buffer !== undefined;
+  }
+
   /** Makes room for `need` bytes of records; writes the open batch first when they do not fit behind it. */
   makeRoom(need: number): RoomOutcome {
     if (need <= this.room) return ROOM;
@@ -121,7 +142,8 @@ export class BatchWriter {
       this.begin(this.port.acquireBuffer(), cap);
       return ROOM;
     }
-    this.begin(this.port.acquireLarge(BATCH_HEADROOM + whole), whole);
+    // Only records of some 30 bytes come here: any pooled buffer holds one.
+    this.begin(this.port.acquireBuffer(), whole);
     return ALONE;
   }
 
@@ -170,14 +192,39 @@ export class BatchWriter {
   /** Hands over the open batch. True when it was admitted at once; false: parked, or refused and the epoch is over. */
   flush(): boolean {
     this.metrics.stagedRecords -= this.gate.staged;
-    this.gate.cleared();
+    this.gate.written();
     return this.submit() === ADMITTED;
   }
 
   /** Hands over a batch that `makeRoom` opened for one record. True unless it was refused. */
   submitAlone(): boolean {
-    this.manifest.singleton = true;
     return this.submit() !== REFUSED;
+  }
+
+  /** Hands over the open batch, which holds one singleton. The batcher does not wait for it. */
+  submitSingleton(singleton: Singleton): SubmitOutcome {
+    const length = this.encoder.finish();
+    const { manifest } = this;
+    singleton.records = this.encoder.count;
+    singleton.openSlots = manifest.openSlots;
+    singleton.closes = manifest.closes;
+    manifest.reset();
+    this.batchSeq = (this.batchSeq + 1) >>> 0;
+    const buffer = this.endBatch();
+    if (singleton.kind !== 'open') this.gate.wroteData();
+    const outcome = this.port.submitSingleton(buffer, BATCH_HEADROOM, BATCH_HEADROOM + length, singleton);
+    if (outcome === REFUSED) this.port.releaseBuffer(buffer);
+    return outcome;
+  }
+
+  /** A singleton counts as sent when the transport took it. */
+  countSingleton({ records, openSlots, closes, kind }: Singleton): void {
+    const { metrics } = this;
+    metrics.sent.observe(records);
+    metrics.recordsSentData += records - openSlots - closes;
+    metrics.recordsSentOpenSlot += openSlots;
+    metrics.recordsSentCloseSlot += closes;
+    if (kind !== 'open') metrics.singletons += 1;
   }
 
   /** Hands over a batch that holds one OpenSlot. True unless it was refused. */
@@ -221,6 +268,7 @@ export class BatchWriter {
     this.buffer = buffer;
     this.encoder.begin(buffer, BATCH_HEADROOM, this.lane, this.epochHi, this.epochLo, this.batchSeq);
     this.room = cap - BATCH_HEADER_LEN;
+    this.openCap = cap;
   }
 
   private endBatch(): Uint8Array {
@@ -269,6 +317,5 @@ export class BatchWriter {
     metrics.recordsSentCloseSlot += manifest.closes;
     metrics.recordsSentCreditUpdate += manifest.creditReplies;
     metrics.recordsSentLifecycle += manifest.lifecycles;
-    if (manifest.singleton) metrics.singletons += 1;
   }
 }

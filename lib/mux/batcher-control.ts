@@ -8,10 +8,11 @@ import type { BatchManifest, LifecycleReply } from './batch-manifest.js';
 import { CLOSE_SLOT_RECORD_LEN, CREDIT_UPDATE_RECORD_LEN, LIFECYCLE_RECORD_LEN } from './batch-writer.js';
 import type { ControlSink } from './batcher-types.js';
 import { saturatingAdd } from './credit.js';
-import { type EgressSlot, type EgressSlotTable, NO_ACTION } from './egress-slot.js';
+import { ANSWER_ADMITTED, ANSWER_FAILED, type EgressSlot, type EgressSlotTable, NO_ACTION } from './egress-slot.js';
 import { REJECT_LANE_LIMIT, REPLY_LIMIT } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
 import { NO_CLOSE, ReplyLedger } from './reply-ledger.js';
+import type { Singleton } from './singletons.js';
 
 /**
  * Writes replies. Room is asked for before an entry leaves the inbox; a write that returns false was refused by the
@@ -57,6 +58,11 @@ export class ControlInbox implements ControlSink {
     return this.listedCount === 0 && !this.owesReplies;
   }
 
+  /** Something about our slots waits here. */
+  get hasOwn(): boolean {
+    return this.listedCount > 0;
+  }
+
   get owesReplies(): boolean {
     return this.replies.size > 0 || this.lifecycles.size > 0 || this.rejects.size > 0;
   }
@@ -86,6 +92,23 @@ export class ControlInbox implements ControlSink {
     const slot = this.ownSlot(slotId);
     if (slot === undefined || slot.sessionHi !== sessionHi || slot.sessionLo !== sessionLo) return;
     if (slot.pendingAction !== LIFECYCLE_CANCEL) slot.pendingAction = action;
+    this.list(slot);
+  }
+
+  /**
+   * The answer to a singleton of a slot. A failure wins over every other answer; an admission counts only for the singleton that
+   * fences the slot. A slot that is gone hears nothing: its failed singleton is counted.
+   */
+  postSingleton(singleton: Singleton, ok: boolean): void {
+    if (this.closed) return;
+    const { slot } = singleton;
+    if (this.table.at(slot.index) !== slot) {
+      if (!ok) this.metrics.droppedStaleSingleton += 1;
+      return;
+    }
+    if (!ok) slot.pendingAnswer = ANSWER_FAILED;
+    else if (slot.fence !== singleton) return;
+    else if (slot.pendingAnswer !== ANSWER_FAILED) slot.pendingAnswer = ANSWER_ADMITTED;
     this.list(slot);
   }
 

@@ -4,6 +4,7 @@
 // Callbacks note what happened and return: none of them may call back into the batcher.
 
 import type { EgressSlot } from './egress-slot.js';
+import type { Singleton } from './singletons.js';
 
 /** The transport took the batch; later batches of the lane follow behind it. */
 export const ADMITTED = 0;
@@ -29,8 +30,11 @@ export interface BatcherPort {
   eagerBudget(): number;
   /** A pooled buffer with room for BATCH_HEADROOM and the effective cap. */
   acquireBuffer(): Uint8Array;
-  /** A buffer of at least `size` bytes, headroom included, for a record that no packed batch holds. */
-  acquireLarge(size: number): Uint8Array;
+  /**
+   * A buffer of at least `size` bytes, headroom included, for a record that no packed batch holds. Undefined: there is no memory
+   * for it.
+   */
+  acquireLarge(size: number): Uint8Array | undefined;
   /** Takes back a buffer that was not handed over. */
   releaseBuffer(buffer: Uint8Array): void;
   /**
@@ -39,6 +43,16 @@ export interface BatcherPort {
    * inside submit.
    */
   submit(buffer: Uint8Array, start: number, end: number): SubmitOutcome;
+  /**
+   * As `submit`, for a batch of one record; PENDING is answered with `singleton.admission(ok)`. What is submitted later follows behind
+   * it, answered or not. A `staged` one goes as a handle, under room that was reserved for it; once its bytes are let go of, the port
+   * calls `singleton.fetched()`, exactly once and never from inside this call.
+   */
+  submitSingleton(buffer: Uint8Array, start: number, end: number, singleton: Singleton): SubmitOutcome;
+  /** Sets room for a staged batch aside. False: the node keeps too much already. */
+  reserveStaging(bytes: number): boolean;
+  /** Gives back room that was reserved and not used: no handover, or one that was REFUSED. */
+  releaseStaging(bytes: number): void;
   /** The epoch is over, and with it `slots` of ours. For observers. */
   epochEnded?(reason: string, slots: number): void;
   /** "Call my `run` at the end of this turn." Idempotent. */

@@ -7,6 +7,7 @@ import type { SlotOwner } from './batcher-types.js';
 import type { ByteMeter } from './byte-meter.js';
 import { ByteQueue } from './byte-queue.js';
 import { EgressLedger, slotBufferDepth } from './credit.js';
+import type { Singleton } from './singletons.js';
 
 /** The OpenSlot waits behind a batch that is not admitted yet. */
 export const SLOT_QUEUED = 0;
@@ -29,6 +30,15 @@ export type InletState = typeof INLET_LIVE | typeof INLET_TERMINAL | typeof INLE
 /** No close and no lifecycle action is posted. */
 export const NO_ACTION = -1;
 
+/** What is posted about the singletons of a slot. */
+export const NO_ANSWER = 0;
+/** The one that fences the slot was admitted. */
+export const ANSWER_ADMITTED = 1;
+/** One was not: wins over every other answer. */
+export const ANSWER_FAILED = 2;
+
+export type SingletonAnswer = typeof NO_ANSWER | typeof ANSWER_ADMITTED | typeof ANSWER_FAILED;
+
 /**
  * One slot of ours.
  *
@@ -43,7 +53,7 @@ export const NO_ACTION = -1;
 export class EgressSlot extends EgressLedger {
   // What the fast path touches stands first and together: with hundreds of slots in a pass, cache lines are what a
   // record costs.
-  /** Records go straight from `accept` into the open batch: open, live, nothing queued in front, no fence. */
+  /** Records go straight from `accept` into the open batch: open, live, nothing queued in front, no fence, nothing staged. */
   direct = false;
   readonly id: number;
   /** frame_seq of the next record; 0 is the OpenSlot's. Saturates at 2^32−1. */
@@ -55,8 +65,13 @@ export class EgressSlot extends EgressLedger {
 
   state: SlotState = SLOT_QUEUED;
   inletState: InletState = INLET_LIVE;
-  /** Singletons whose admission this slot waits for. */
-  fences = 0;
+  /** Number of the batch that a data record of this slot is in; kept only for the flush condition that asks. */
+  stamp = 0;
+  /** The singleton whose admission this slot waits for. Nothing else lifts it. */
+  fence: Singleton | undefined;
+  /** Staged records of this slot that its receiver may not have yet, and the bytes of what was handed over behind the first. */
+  stagedOut = 0;
+  behindBytes = 0;
   /** In a starving episode: withheld for want of credit. */
   starving = false;
   /** The withheld queue is at its budget: the inlet is not pulled. */
@@ -83,6 +98,7 @@ export class EgressSlot extends EgressLedger {
   pendingCredit = 0;
   pendingClose = NO_ACTION;
   pendingAction = NO_ACTION;
+  pendingAnswer: SingletonAnswer = NO_ANSWER;
   /** Stands in the control inbox's list. */
   controlListed = false;
   /** Stands in the batcher's ready list, and the slot behind it there. */
@@ -108,16 +124,20 @@ export class EgressSlot extends EgressLedger {
     this.withheld = new ByteQueue(terms.meter);
   }
 
-  /**
-   * Keeps `direct` true exactly when nothing stands in front of the next record but credit and the batcher's own state.
-   */
-  updateDirect(): void {
-    this.direct =
+  /** Nothing stands in front of the next record but credit and the batcher's own state. */
+  get clear(): boolean {
+    return (
       this.state === SLOT_OPEN &&
       this.inletState === INLET_LIVE &&
-      this.fences === 0 &&
+      this.fence === undefined &&
       this.withheld.length === 0 &&
-      this.inlet.length === 0;
+      this.inlet.length === 0
+    );
+  }
+
+  /** Keeps `direct` true exactly when that holds, and no record of the slot need be counted. */
+  updateDirect(): void {
+    this.direct = this.stagedOut === 0 && this.clear;
   }
 }
 
@@ -142,7 +162,7 @@ export class EgressSlotTable {
   /** Live slots. */
   live = 0;
   private readonly slots: (EgressSlot | undefined)[] = [];
-  private readonly free: number[] = [];
+  private readonly freed: number[] = [];
   /** Generation the next occupant of an index gets. */
   private readonly generations: number[] = [];
   private readonly limit: number;
@@ -161,7 +181,7 @@ export class EgressSlotTable {
 
   /** @throws VeloError `ERR_SLOTS_EXHAUSTED` when every index is live. */
   open(owner: SlotOwner, terms: SlotTerms, where: string): EgressSlot {
-    let index = this.free.pop();
+    let index = this.freed.pop();
     if (index === undefined) {
       index = this.generations.length;
       if (index >= this.limit) throw new VeloError('ERR_SLOTS_EXHAUSTED', `${where}: all ${this.limit} slots are live`);
@@ -174,14 +194,19 @@ export class EgressSlotTable {
     return slot;
   }
 
-  /** Gives the index back; its next occupant has the next generation. */
-  remove(slot: EgressSlot): void {
+  /** Gives the index back, unless it is to be kept until `free`; its next occupant has the next generation. */
+  remove(slot: EgressSlot, keepIndex: boolean): void {
     const index = slot.index;
     if (this.slots[index] !== slot) throw new VeloError('ERR_INTERNAL', `slot ${slot.id} is not in its table`);
     this.slots[index] = undefined;
     this.generations[index] = nextGeneration(this.generations[index]!);
-    this.free.push(index);
+    if (!keepIndex) this.freed.push(index);
     this.live -= 1;
+  }
+
+  /** An index that was kept may have an occupant again. */
+  free(index: number): void {
+    this.freed.push(index);
   }
 
   /** The slot at an index, whatever its generation. */

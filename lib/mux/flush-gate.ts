@@ -4,6 +4,7 @@
 // A condition is a reason in shouldFlush and, when it waits for a time, a term in deadline. A clamp is no condition:
 // whoever stages writes a full batch at once and says so with cleared(); a kick that is set survives it.
 
+import type { EgressSlot } from './egress-slot.js';
 import type { FlushPolicy } from './mux-config.js';
 
 /** The clock of the gate's owner, in milliseconds. */
@@ -17,16 +18,30 @@ export interface GateClock {
  * | auto, on admission      | end of the wake       | after the reply window | end of the wake                | now  |
  * | auto, linger w          | w after the oldest    | the earlier of the two | end of the wake                | now  |
  * | auto, neither; manual   | kick, clamp, reply window | after the reply window | end of the wake            | now  |
+ *
+ * Two more conditions of auto end a linger window early: `onComplete`, when every live slot has a data record in the batch, though not
+ * sooner than w after the last write that carried data; `atBytes`, when the batch has reached that size.
  */
 export class FlushGate {
   /** Records in the open batch. */
   staged = 0;
+  /** Whoever stages a data record must also call `stamp`. */
+  readonly stamps: boolean;
 
   private readonly clock: GateClock;
   private readonly onAdmission: boolean;
   /** Window from the oldest record; −1: none. */
   private readonly lingerMs: number;
   private readonly replyLingerMs: number;
+  /** Size of a batch that is due; Infinity: none. */
+  private readonly atBytes: number;
+
+  private live = 0;
+  /** Number of the open batch, and slots with a data record in it that live; kept only for `onComplete`. */
+  private batch = 1;
+  private stamped = 0;
+  private dataStaged = false;
+  private lastDataWrite = Number.NEGATIVE_INFINITY;
 
   private urgent = false;
   private kicked = false;
@@ -41,6 +56,25 @@ export class FlushGate {
     this.replyLingerMs = replyLingerMs;
     this.onAdmission = policy.kind === 'auto' && policy.onAdmission;
     this.lingerMs = policy.kind === 'auto' && policy.maxLingerMs !== undefined ? policy.maxLingerMs : -1;
+    this.stamps = policy.kind === 'auto' && policy.onComplete;
+    this.atBytes = policy.kind === 'auto' ? (policy.atBytes ?? Number.POSITIVE_INFINITY) : Number.POSITIVE_INFINITY;
+  }
+
+  slotStarted(): void {
+    this.live += 1;
+  }
+
+  slotEnded(slot: EgressSlot): void {
+    this.live -= 1;
+    if (slot.stamp === this.batch) this.stamped -= 1;
+  }
+
+  /** The slot's data record is in the open batch. */
+  stamp(slot: EgressSlot): void {
+    this.dataStaged = true;
+    if (slot.stamp === this.batch) return;
+    slot.stamp = this.batch;
+    this.stamped += 1;
   }
 
   /** One data record joined the batch. */
@@ -86,8 +120,22 @@ export class FlushGate {
     return kicked;
   }
 
+  /** The batch is handed over. */
+  written(): void {
+    if (this.dataStaged) this.wroteData();
+    this.cleared();
+  }
+
+  /** A write carried data. */
+  wroteData(): void {
+    if (this.stamps && this.lingerMs >= 0) this.lastDataWrite = this.clock.now();
+  }
+
   /** The batch was handed over or thrown away. A kick stays: it speaks of the whole wake. */
   cleared(): void {
+    this.batch += 1;
+    this.stamped = 0;
+    this.dataStaged = false;
     this.staged = 0;
     this.urgent = false;
     this.nonReply = false;
@@ -95,10 +143,10 @@ export class FlushGate {
     this.replySince = Number.POSITIVE_INFINITY;
   }
 
-  /** True when the open batch is due at the end of this wake. An empty batch never is. */
-  shouldFlush(): boolean {
+  /** True when the open batch, of `bytes`, is due at the end of this wake. An empty batch never is. */
+  shouldFlush(bytes: number): boolean {
     if (this.staged === 0) return false;
-    if (this.urgent || (this.onAdmission && this.nonReply)) return true;
+    if (this.urgent || (this.onAdmission && this.nonReply) || bytes >= this.atBytes) return true;
     const deadline = this.deadline();
     return deadline !== Number.POSITIVE_INFINITY && this.clock.now() >= deadline;
   }
@@ -106,7 +154,9 @@ export class FlushGate {
   /** When to look again if nothing happens before; Infinity: never. */
   deadline(): number {
     const reply = this.replySince + this.replyLingerMs;
-    if (this.lingerMs < 0) return reply;
-    return Math.min(reply, this.oldest + this.lingerMs);
+    const complete = this.stamps && this.stamped > 0 && this.stamped === this.live;
+    if (this.lingerMs < 0) return complete ? Number.NEGATIVE_INFINITY : reply;
+    const window = Math.min(reply, this.oldest + this.lingerMs);
+    return complete ? Math.min(window, Math.max(this.oldest, this.lastDataWrite + this.lingerMs)) : window;
   }
 }

@@ -13,8 +13,6 @@ export const BATCH_HEADROOM = 64;
 export const COALESCE_THRESHOLD = 65_536;
 /** A batch must hold at least its header and one empty record, whatever was configured. */
 export const MIN_BATCH_CAP = BATCH_HEADER_LEN + RECORD_HEADER_LEN;
-/** Largest batch that can travel inline at all: a frame less the room for preamble and envelope. */
-export const MAX_INLINE_BATCH = MAX_FRAME_BODY - BATCH_HEADROOM;
 /** Slot indices of one (peer, lane) table. A peer refuses any higher index, so a batcher never hands one out. */
 export const MAX_TABLE_SLOTS = 65_536;
 /**
@@ -54,14 +52,26 @@ const DEFAULT_CREDIT_SWEEP_INTERVAL_MS = 200;
 const DEFAULT_DRAIN_VISIT_FLOOR_MS = 2;
 const DEFAULT_REPLY_LINGER_MS = 1;
 const DEFAULT_BATCHER_IDLE_TTL_MS = 60_000;
+/** A whole batch of it is just below the 64 MiB that a node of this project pulls by default. */
+export const DEFAULT_MAX_RECORD_BYTES = 67_108_864 - BATCH_HEADROOM;
+/** A record must be able to hold its own frame. */
+const MIN_MAX_RECORD_BYTES = 1_024;
+const MAX_MAX_RECORD_BYTES = 2 ** 31 - 1 - BATCH_HEADROOM - SINGLETON_OVERHEAD;
 
-/** Write at the end of a wake, or after a window from the oldest staged record, or both. */
+/** Write when any of its conditions holds. */
 export interface AutoFlush {
   readonly kind: 'auto';
   /** Write at the end of every wake (as soon as the peer took the last batch). */
   readonly onAdmission: boolean;
   /** Window in milliseconds from the oldest staged record; undefined: no window. */
   readonly maxLingerMs: number | undefined;
+  /**
+   * Write when every live slot of the lane has a data record in the batch, but not before `maxLingerMs` have passed since the last
+   * write that carried data.
+   */
+  readonly onComplete: boolean;
+  /** Write when the batch has reached so many bytes; undefined: never for that. Raises no cap. */
+  readonly atBytes: number | undefined;
 }
 
 /** Write when the application says so, at a clamp, and for records that carry liveness. */
@@ -75,7 +85,12 @@ export type FlushPolicy = AutoFlush | ManualFlush;
 export type FlushPolicyOption =
   | 'auto'
   | 'manual'
-  | { readonly onAdmission?: boolean | undefined; readonly maxLingerMs?: number | undefined };
+  | {
+      readonly onAdmission?: boolean | undefined;
+      readonly maxLingerMs?: number | undefined;
+      readonly onComplete?: boolean | undefined;
+      readonly atBytes?: number | undefined;
+    };
 
 /** What a user may write. Every field is optional; the defaults stand beside the fields of {@link MuxConfig}. */
 export interface MuxOptions {
@@ -87,6 +102,8 @@ export interface MuxOptions {
   readonly drainVisitFloorMs?: number | undefined;
   readonly replyLingerMs?: number | undefined;
   readonly batcherIdleTtlMs?: number | undefined;
+  readonly maxRecordBytes?: number | undefined;
+  readonly asyncOpenAck?: boolean | undefined;
   readonly flushPolicy?: FlushPolicyOption | undefined;
 }
 
@@ -111,6 +128,16 @@ export interface MuxConfig {
   readonly replyLingerMs: number;
   /** How long a batcher may do nothing, with no slot either way, before it is let go. Default 60,000; counted in credit walks. */
   readonly batcherIdleTtlMs: number;
+  /**
+   * Largest record a sender may send, in bytes of its frame. One above about 256 KiB is staged, and its receiver pulls it if that is
+   * not above its own `stagedPayloadMax`. Default 64 MiB less 64 bytes.
+   */
+  readonly maxRecordBytes: number;
+  /**
+   * An attach resolves when its OpenSlot was handed over, not when the transport took it; the stream's records wait for that. Default
+   * false.
+   */
+  readonly asyncOpenAck: boolean;
   /** Default: auto, on admission. */
   readonly flushPolicy: FlushPolicy;
 }
@@ -140,6 +167,13 @@ export function resolveMuxConfig(options: MuxOptions = {}): MuxConfig {
     drainVisitFloorMs: Math.min(duration('drainVisitFloorMs', floor, Number.POSITIVE_INFINITY), HOUR_MS),
     replyLingerMs: duration('replyLingerMs', options.replyLingerMs ?? DEFAULT_REPLY_LINGER_MS, HOUR_MS),
     batcherIdleTtlMs: duration('batcherIdleTtlMs', options.batcherIdleTtlMs ?? DEFAULT_BATCHER_IDLE_TTL_MS, HOUR_MS),
+    maxRecordBytes: integer(
+      'maxRecordBytes',
+      options.maxRecordBytes ?? DEFAULT_MAX_RECORD_BYTES,
+      MIN_MAX_RECORD_BYTES,
+      MAX_MAX_RECORD_BYTES,
+    ),
+    asyncOpenAck: boolean('asyncOpenAck', options.asyncOpenAck, false),
     flushPolicy: resolveFlushPolicy(options.flushPolicy ?? 'auto'),
   };
 }
@@ -151,23 +185,29 @@ export function resolveMuxConfig(options: MuxOptions = {}): MuxConfig {
  */
 export function resolveFlushPolicy(option: FlushPolicyOption): FlushPolicy {
   if (option === 'manual') return { kind: 'manual' };
-  if (option === 'auto') return { kind: 'auto', onAdmission: true, maxLingerMs: undefined };
+  if (option === 'auto') return resolveFlushPolicy({});
   if (typeof option !== 'object' || option === null) {
     throw invalid('flushPolicy', option, "'auto', 'manual' or an object");
   }
-  const onAdmission = option.onAdmission ?? true;
-  if (typeof onAdmission !== 'boolean') throw invalid('flushPolicy.onAdmission', onAdmission, 'a boolean');
-  const linger = option.maxLingerMs;
+  const { maxLingerMs, atBytes } = option;
   return {
     kind: 'auto',
-    onAdmission,
-    maxLingerMs: linger === undefined ? undefined : duration('flushPolicy.maxLingerMs', linger, HOUR_MS),
+    onAdmission: boolean('flushPolicy.onAdmission', option.onAdmission, true),
+    maxLingerMs: maxLingerMs === undefined ? undefined : duration('flushPolicy.maxLingerMs', maxLingerMs, HOUR_MS),
+    onComplete: boolean('flushPolicy.onComplete', option.onComplete, false),
+    atBytes: atBytes === undefined ? undefined : integer('flushPolicy.atBytes', atBytes, 1, MAX_FRAME_BODY),
   };
 }
 
 /** The largest packed batch: the smallest of three clamps, but never less than one header and one empty record. */
 export function effectiveBatchCap(maxBatchBytes: number, eagerBudget: number): number {
   return Math.max(MIN_BATCH_CAP, Math.min(maxBatchBytes, eagerBudget, COALESCE_THRESHOLD));
+}
+
+function boolean(field: string, given: boolean | undefined, fallback: boolean): boolean {
+  const value = given ?? fallback;
+  if (typeof value !== 'boolean') throw invalid(field, value, 'a boolean');
+  return value;
 }
 
 function integer(field: string, value: number, low: number, high: number): number {

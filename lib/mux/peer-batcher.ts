@@ -4,7 +4,7 @@
 //
 // A wake is whatever the lane does in one turn: `accept`, `terminal`, posts to `control`, … then `run` at a published
 // tail. A parked batcher (its last batch waits for admission) takes nothing from any inlet and submits nothing; what
-// arrives stands, bounded, until the answer.
+// arrives stands, bounded, until the answer. A singleton parks nobody: its slot is fenced, and others go on.
 
 import { VeloError } from '../errors.js';
 import { RECORD_HEADER_LEN } from '../wire/batch.js';
@@ -21,8 +21,9 @@ import type { MuxMetrics } from './mux-metrics.js';
 import { ReadyList } from './ready-list.js';
 import { RecentCancels } from './recent-cancels.js';
 import { ReplyStage } from './reply-stage.js';
+import { type SingletonListener, Singletons } from './singletons.js';
 import { SlotEmitter } from './slot-emitter.js';
-import { SlotLife } from './slot-life.js';
+import { CONTROL_EPOCH_OVER, CONTROL_SERVE, SlotLife } from './slot-life.js';
 import { isTerminal } from './terminal-test.js';
 import {
   countWake,
@@ -51,7 +52,7 @@ export interface PeerBatcherOptions {
   readonly meter?: ByteMeter;
 }
 
-export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
+export class PeerBatcher implements Runnable, WriterEvents, ControlListener, SingletonListener {
   readonly lane: number;
   /** Names the peer to people. */
   readonly peer: string;
@@ -68,8 +69,12 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   private readonly inbox: ControlInbox;
   private readonly replies: ReplyStage;
   private readonly ready = new ReadyList();
+  private readonly singletons: Singletons;
   private readonly emitter: SlotEmitter;
   private readonly meter: ByteMeter;
+  private readonly asyncOpenAck: boolean;
+  /** The gate's, kept at hand for the per-record path. */
+  private readonly stamps: boolean;
   /** Opens that wait behind a batch the transport has not admitted yet; bounded by the slots. */
   private readonly openQueue = new Set<EgressSlot>();
   private readonly recentCancels = new RecentCancels();
@@ -81,6 +86,8 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   private retryAt = Number.POSITIVE_INFINITY;
   /** The last drain stopped on its way to the slots: the next one begins with them. */
   private slotsFirst = false;
+  /** A kick came while records stood behind a singleton: they go when they may, without another. */
+  private kickOwed = false;
   private over = false;
   private idleTicks = 0;
 
@@ -92,13 +99,18 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     this.port = port;
     this.metrics = metrics;
     this.sweepIntervalMs = config.creditSweepIntervalMs;
-    this.life = new SlotLife(metrics, this.label, options.firstGeneration ?? 0);
+    this.asyncOpenAck = config.asyncOpenAck;
     this.gate = new FlushGate(config.flushPolicy, config.replyLingerMs, port);
+    this.stamps = this.gate.stamps;
+    this.life = new SlotLife(this.gate, metrics, this.label, options.firstGeneration ?? 0);
     this.writer = new BatchWriter(port, this.gate, metrics, this, config.maxBatchBytes, lane);
     this.inbox = new ControlInbox(this.life.table, metrics, this);
     this.control = this.inbox;
     this.replies = new ReplyStage(this.writer, this.gate, metrics);
-    this.emitter = new SlotEmitter(this.writer, this.gate, metrics, this.ready, this.life, this.label, meter);
+    const { writer, gate, life, inbox, ready } = this;
+    this.singletons = new Singletons(writer, port, metrics, life, inbox, ready, this, config.creditSweepIntervalMs);
+    const { singletons, label } = this;
+    this.emitter = new SlotEmitter(writer, gate, metrics, ready, life, singletons, config.maxRecordBytes, label, meter);
     this.meter = meter;
     this.writer.startEpoch();
   }
@@ -111,6 +123,11 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   /** A batch waits for admission. */
   get parked(): boolean {
     return this.writer.parked;
+  }
+
+  /** Every batch that was handed over was admitted or refused. */
+  get settled(): boolean {
+    return !this.writer.parked && !this.singletons.onTheirWay;
   }
 
   /** `shutdown` was called. */
@@ -130,7 +147,9 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
 
   /** Nothing is live, staged, owed or on its way: evicting the batcher now loses nothing. */
   get idle(): boolean {
-    return this.life.table.live === 0 && !this.scheduled && this.nothingToWrite;
+    return (
+      this.life.table.live === 0 && !this.scheduled && this.nothingToWrite && !this.singletons.holdBack && this.settled
+    );
   }
 
   /**
@@ -164,7 +183,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
    * stands. A frame for a slot that is over is dropped.
    *
    * @throws VeloError `ERR_INTERNAL` when more than C+1 records would stand (the client does not count),
-   *   `ERR_FRAME_TOO_LARGE` when no message carries the frame. Both end the slot: the peer hears PeerGone.
+   *   `ERR_FRAME_TOO_LARGE` above `maxRecordBytes`. Both end the slot: the peer hears PeerGone.
    */
   accept(slot: EgressSlot, src: Uint8Array, off: number, len: number): void {
     const writer = this.writer;
@@ -177,6 +196,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
       if (seq < MAX_U32) slot.nextSeq = seq + 1;
       slot.pulledTotal = (slot.pulledTotal + 1) >>> 0;
       this.gate.stage();
+      if (this.stamps) this.gate.stamp(slot);
       this.metrics.stagedRecords += 1;
       if (!this.scheduled || this.wake === WAKE_NONE) this.noteWake(WAKE_FRAME);
     } else {
@@ -203,7 +223,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
    * sender without credit is not suspected, and one with records in front of it will be heard through those.
    */
   heartbeat(slot: EgressSlot): boolean {
-    if (!slot.direct || this.writer.parked || slot.credit === 0) {
+    if (!slot.clear || this.writer.parked || slot.credit === 0) {
       // The credit may have gone into records that nobody has flushed: then those are the sign of life, and must not wait longer.
       if (!this.writer.parked) this.gate.limitWait();
       return false;
@@ -249,7 +269,9 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
    * parked it is remembered once.
    */
   kick(): void {
-    if (this.over || this.nothingToWrite) return;
+    if (this.over) return;
+    if (this.singletons.holdBack) this.kickOwed = true;
+    if (this.nothingToWrite) return;
     this.gate.kick();
     if (this.writer.parked) return;
     if (this.wake === WAKE_NONE) this.wake = WAKE_CONTROL;
@@ -269,9 +291,14 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
       this.inbox.applyOwn(this.applyControl);
       return;
     }
-    if (!called && this.wake === WAKE_NONE && (this.gate.shouldFlush() || this.port.now() >= this.retryAt))
+    if (!called && this.wake === WAKE_NONE && (this.gate.shouldFlush(this.writer.bytes) || this.retryIsDue))
       this.wake = WAKE_LINGER;
+    if (this.singletons.retryAt !== Number.POSITIVE_INFINITY && this.retryIsDue) this.singletons.retry();
     this.turn();
+  }
+
+  private get retryIsDue(): boolean {
+    return this.port.now() >= Math.min(this.retryAt, this.singletons.retryAt);
   }
 
   /**
@@ -280,7 +307,12 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
    */
   deadline(): number {
     if (this.over || this.writer.parked) return Number.POSITIVE_INFINITY;
-    return Math.min(this.gate.deadline(), this.retryAt);
+    return Math.min(this.gate.deadline(), this.retryAt, this.singletons.retryAt);
+  }
+
+  /** Room for staged batches came back, on this lane or another. */
+  stagingFreed(): void {
+    if (!this.over && this.singletons.retryAt !== Number.POSITIVE_INFINITY) this.singletonsMoved();
   }
 
   /** The transport's answer to the batch that `submit` left PENDING. Refused: the epoch is over. */
@@ -319,6 +351,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     this.over = true;
     this.scheduled = false;
     this.inbox.close();
+    this.singletons.shutdown();
   }
 
   /** No batch is open or on its way, and nothing stands that could open one. */
@@ -351,6 +384,17 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     this.noteWake(WAKE_CONTROL);
   }
 
+  singletonRefused(): void {
+    this.endEpoch('a singleton was refused');
+  }
+
+  singletonsMoved(): void {
+    if (this.over) return;
+    this.singletons.retry();
+    if (this.kickOwed) this.gate.kick();
+    this.noteWake(WAKE_CONTROL);
+  }
+
   // -- the wake
 
   private noteWake(source: WakeSource): void {
@@ -374,7 +418,8 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     this.drain();
     if (this.writer.parked) return;
     const kicked = this.gate.takeKick();
-    if (this.writer.isOpen && (kicked || this.gate.shouldFlush())) this.writer.flush();
+    if (!this.singletons.holdBack) this.kickOwed = false;
+    if (this.writer.isOpen && (kicked || this.gate.shouldFlush(this.writer.bytes))) this.writer.flush();
   }
 
   /**
@@ -382,6 +427,13 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
    * the end; the next drain then begins at the other end, so that under a peer that parks every batch neither starves.
    */
   private drain(): boolean {
+    // A staged singleton that the transport takes at once is answered in the drain that sent it: what it held back belongs to it.
+    let done = this.drainOnce();
+    while (done && this.inbox.hasOwn) done = this.drainOnce();
+    return done;
+  }
+
+  private drainOnce(): boolean {
     this.inbox.applyOwn(this.applyControl);
     const done = this.slotsFirst
       ? this.emitter.serveReady() && this.inbox.drainReplies(this.replies) && this.pumpOpens()
@@ -391,7 +443,9 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
   }
 
   private readonly applyControl = (slot: EgressSlot): void => {
-    if (this.life.applyControl(slot)) this.ready.push(slot);
+    const outcome = this.life.applyControl(slot);
+    if (outcome === CONTROL_SERVE) this.ready.push(slot);
+    else if (outcome === CONTROL_EPOCH_OVER) this.endEpoch('a singleton was not admitted');
     // A peer may close what it was never told of: the next id is easily guessed.
     if (slot.state === SLOT_CLOSED) this.openQueue.delete(slot);
   };
@@ -400,6 +454,10 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
     const writer = this.writer;
     for (const slot of this.openQueue) {
       if (writer.parked || (writer.isOpen && !writer.flush())) return false;
+      const { asyncOpenAck, singletons } = this;
+      const singleton = asyncOpenAck ? singletons.prepare(slot, 'open', OPEN_SLOT_RECORD_LEN) : undefined;
+      // As many as may be are on their way already. It is not the batcher that waits: replies and records go on.
+      if (asyncOpenAck && singleton === undefined) return true;
       if (writer.makeRoom(OPEN_SLOT_RECORD_LEN) === BLOCKED) return false;
       this.openQueue.delete(slot);
       writer.openSlot(slot);
@@ -407,7 +465,8 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
       slot.state = SLOT_OPEN;
       slot.updateDirect();
       if (slot.inlet.length > 0 || slot.inletState !== INLET_LIVE) this.ready.push(slot);
-      if (!writer.submitOpen()) return false;
+      if (!(singleton === undefined ? writer.submitOpen() : singletons.submit(singleton))) return false;
+      if (singleton !== undefined) this.life.opened(slot);
     }
     return true;
   }
@@ -422,6 +481,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener {
       for (const slot of manifest.terminals) this.life.retire(slot, 'discarded');
     });
     this.openQueue.clear();
+    this.singletons.forgetWaiting();
     for (const slot of this.life.table.snapshot()) this.life.close(slot, 'epochDeath');
     if (this.life.table.live !== 0) throw new VeloError('ERR_INTERNAL', `${this.label}: slots outlived "${reason}"`);
     this.writer.startEpoch();

@@ -3,18 +3,28 @@
 // index itself.
 
 import { VeloError } from '../errors.js';
-import { CLOSE_PEER_GONE, CLOSE_TERMINAL_SENT, RECORD_HEADER_LEN } from '../wire/batch.js';
+import { BATCH_HEADER_LEN, CLOSE_PEER_GONE, CLOSE_TERMINAL_SENT, RECORD_HEADER_LEN } from '../wire/batch.js';
 import { MAX_U32 } from '../wire/bytes.js';
 import { HEARTBEAT_BYTES } from '../wire/frame.js';
 import { ALONE, type BatchWriter, BLOCKED, CLOSE_SLOT_RECORD_LEN } from './batch-writer.js';
 import type { ByteMeter } from './byte-meter.js';
 import { type EgressSlot, INLET_ENDED, INLET_LIVE, INLET_TERMINAL, SLOT_CLOSED, SLOT_OPEN } from './egress-slot.js';
 import type { FlushGate } from './flush-gate.js';
-import { MAX_INLINE_BATCH, MAX_WITHHELD_RECORDS, SINGLETON_OVERHEAD } from './mux-config.js';
+import { MAX_WITHHELD_RECORDS } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
 import type { ReadyList } from './ready-list.js';
+import type { Singletons } from './singletons.js';
 import type { SlotLife } from './slot-life.js';
 import { isTerminal } from './terminal-test.js';
+
+/** The record was handed over, or joined the open batch; also when that batch was refused and the slot is closed now. */
+const SENT = 0;
+/** It goes alone, and there is no room for that now: the slot waits, others do not. */
+const WAITS = 1;
+/** Nothing can be staged now. */
+const STOPPED = 2;
+
+type EmitOutcome = typeof SENT | typeof WAITS | typeof STOPPED;
 
 export class SlotEmitter {
   private readonly writer: BatchWriter;
@@ -22,6 +32,8 @@ export class SlotEmitter {
   private readonly metrics: MuxMetrics;
   private readonly ready: ReadyList;
   private readonly life: SlotLife;
+  private readonly singletons: Singletons;
+  private readonly maxRecordBytes: number;
   private readonly label: string;
   private readonly meter: ByteMeter;
 
@@ -31,6 +43,8 @@ export class SlotEmitter {
     metrics: MuxMetrics,
     ready: ReadyList,
     life: SlotLife,
+    singletons: Singletons,
+    maxRecordBytes: number,
     label: string,
     meter: ByteMeter,
   ) {
@@ -39,6 +53,8 @@ export class SlotEmitter {
     this.metrics = metrics;
     this.ready = ready;
     this.life = life;
+    this.singletons = singletons;
+    this.maxRecordBytes = maxRecordBytes;
     this.label = label;
     this.meter = meter;
   }
@@ -54,17 +70,16 @@ export class SlotEmitter {
       this.endInlet(slot, src.slice(off, off + len));
       return;
     }
-    if (len > MAX_INLINE_BATCH - SINGLETON_OVERHEAD) this.failOversized(slot, len);
+    if (len > this.maxRecordBytes) this.failOversized(slot, len);
     if (this.writer.parked || slot.inlet.length > 0 || slot.paused || slot.state !== SLOT_OPEN) {
       this.stand(slot, src, off, len);
       return;
     }
-    if (!this.mayEmit(slot)) this.withhold(slot, src, off, len);
-    else if (!this.emitData(slot, src, off, len)) {
-      if (slot.state === SLOT_OPEN) {
-        this.stand(slot, src, off, len);
-        return;
-      }
+    const outcome = slot.withheld.length === 0 ? this.emitHead(slot, src, off, len) : WAITS;
+    if (outcome === WAITS) this.withhold(slot, src, off, len);
+    else if (outcome === STOPPED && slot.state === SLOT_OPEN) {
+      this.stand(slot, src, off, len);
+      return;
     }
     slot.pulledTotal = (slot.pulledTotal + 1) >>> 0;
     slot.updateDirect();
@@ -75,15 +90,15 @@ export class SlotEmitter {
     slot.inletState = terminal === undefined ? INLET_ENDED : INLET_TERMINAL;
     slot.terminal = terminal;
     slot.direct = false;
-    if (terminal !== undefined && terminal.length > MAX_INLINE_BATCH - SINGLETON_OVERHEAD) {
-      this.failOversized(slot, terminal.length);
-    }
+    if (terminal !== undefined && terminal.length > this.maxRecordBytes) this.failOversized(slot, terminal.length);
     this.serveSoon(slot);
   }
 
   /** False: it did not go. The caller has made sure that nothing stands in front of it. */
   emitHeartbeat(slot: EgressSlot): boolean {
-    if (!this.emitData(slot, HEARTBEAT_BYTES, 0, HEARTBEAT_BYTES.length)) return false;
+    const { length } = HEARTBEAT_BYTES;
+    if (!this.singletons.mayOvertake(slot, length)) return false;
+    if (this.emitData(slot, HEARTBEAT_BYTES, 0, length) !== SENT) return false;
     this.gate.limitWait();
     return true;
   }
@@ -129,8 +144,9 @@ export class SlotEmitter {
   private releaseWithheld(slot: EgressSlot): boolean {
     const queue = slot.withheld;
     while (queue.length > 0) {
-      if (!this.mayEmitHead(slot)) return true;
-      if (!this.emitData(slot, queue.buffer, queue.frontOffset, queue.frontLength)) return false;
+      const outcome = this.emitHead(slot, queue.buffer, queue.frontOffset, queue.frontLength);
+      if (outcome === WAITS) return true;
+      if (outcome === STOPPED) return false;
       if (slot.state !== SLOT_OPEN) return true;
       queue.pop();
       this.metrics.withheldRecords -= 1;
@@ -148,9 +164,11 @@ export class SlotEmitter {
     while (inlet.length > 0 && !slot.paused) {
       going = !this.writer.parked;
       if (!going) break;
-      if (!this.mayEmit(slot)) this.withhold(slot, inlet.buffer, inlet.frontOffset, inlet.frontLength);
+      const { buffer, frontOffset, frontLength } = inlet;
+      const outcome = slot.withheld.length === 0 ? this.emitHead(slot, buffer, frontOffset, frontLength) : WAITS;
+      if (outcome === WAITS) this.withhold(slot, buffer, frontOffset, frontLength);
       else {
-        going = this.emitData(slot, inlet.buffer, inlet.frontOffset, inlet.frontLength);
+        going = outcome === SENT;
         if (!going || slot.state !== SLOT_OPEN) break;
       }
       inlet.pop();
@@ -166,42 +184,82 @@ export class SlotEmitter {
   /** The end of the slot, once nothing stands in front of it. */
   private finish(slot: EgressSlot): boolean {
     if (slot.state !== SLOT_OPEN || slot.inletState === INLET_LIVE) return true;
-    if (slot.withheld.length > 0 || slot.inlet.length > 0 || slot.fences > 0) return true;
+    if (slot.withheld.length > 0 || slot.inlet.length > 0 || slot.fence !== undefined) return true;
     return slot.inletState === INLET_TERMINAL ? this.emitTerminal(slot, slot.terminal!) : this.emitClose(slot);
   }
 
-  /**
-   * False: not emitted. The record counts as emitted also when its own batch was refused and the slot is closed now.
-   */
-  private emitData(slot: EgressSlot, src: Uint8Array, off: number, len: number): boolean {
+  /** The slot's next data record, if credit and fence allow it. */
+  private emitHead(slot: EgressSlot, src: Uint8Array, off: number, len: number): EmitOutcome {
+    if (slot.fence !== undefined || slot.credit === 0 || !this.singletons.mayOvertake(slot, len)) return WAITS;
+    return this.emitData(slot, src, off, len);
+  }
+
+  private emitData(slot: EgressSlot, src: Uint8Array, off: number, len: number): EmitOutcome {
     const writer = this.writer;
-    if (writer.parked) return false;
-    const room = writer.makeRoom(RECORD_HEADER_LEN + len);
-    if (room === BLOCKED) return false;
+    if (writer.parked) return STOPPED;
+    const need = RECORD_HEADER_LEN + len;
+    if (need > writer.room) {
+      if (writer.goesAlone(need)) return this.emitAlone(slot, src, off, len, false);
+      if (writer.makeRoom(need) === BLOCKED) return STOPPED;
+    }
     slot.spendData();
-    writer.data(slot.id, slot.nextSeq, src, off, len);
-    this.advance(slot);
-    if (room === ALONE) return writer.submitAlone();
+    this.writeData(slot, src, off, len);
+    if (this.gate.stamps) this.gate.stamp(slot);
     // A stream whose end stands behind these records has nobody left to flush them, under any policy: they go by themselves.
     if (slot.inletState === INLET_LIVE) this.gate.stage();
     else this.gate.stageUrgent(1);
     this.metrics.stagedRecords += 1;
-    return true;
+    return SENT;
   }
 
-  /** The terminal and its close, next to each other in one batch. */
+  /** The terminal and its close, next to each other in one batch. False when staging stopped before it. */
   private emitTerminal(slot: EgressSlot, bytes: Uint8Array): boolean {
     const writer = this.writer;
     if (writer.parked) return false;
-    const room = writer.makeRoom(RECORD_HEADER_LEN + bytes.length + CLOSE_SLOT_RECORD_LEN);
-    if (room === BLOCKED) return false;
+    if (!this.singletons.mayOvertake(slot, bytes.length)) return true;
+    const need = RECORD_HEADER_LEN + bytes.length + CLOSE_SLOT_RECORD_LEN;
+    if (need > writer.room) {
+      if (writer.goesAlone(need)) return this.emitAlone(slot, bytes, 0, bytes.length, true) !== STOPPED;
+      if (writer.makeRoom(need) === BLOCKED) return false;
+    }
     slot.spendTerminal();
-    writer.data(slot.id, slot.nextSeq, bytes, 0, bytes.length);
-    this.advance(slot);
+    this.writeData(slot, bytes, 0, bytes.length);
+    if (this.gate.stamps) this.gate.stamp(slot);
     writer.closeSlot(slot, CLOSE_TERMINAL_SENT);
     writer.retireWithBatch(slot);
     this.life.close(slot, 'terminal');
-    return this.stageUrgent(room === ALONE, 2);
+    return this.stageUrgent(false, 2);
+  }
+
+  /** A record that no packed batch holds, a terminal with its close: alone, behind everything staged. */
+  private emitAlone(slot: EgressSlot, src: Uint8Array, off: number, len: number, terminal: boolean): EmitOutcome {
+    const { writer, singletons } = this;
+    const whole = BATCH_HEADER_LEN + RECORD_HEADER_LEN + len + (terminal ? CLOSE_SLOT_RECORD_LEN : 0);
+    const singleton = singletons.prepare(slot, terminal ? 'terminal' : 'data', whole);
+    if (singleton === undefined) return WAITS;
+    if (writer.isOpen && !writer.flush()) {
+      singletons.giveUp(singleton);
+      return STOPPED;
+    }
+    if (!writer.beginAlone(whole)) {
+      singletons.giveUp(singleton);
+      singletons.wait(slot);
+      return WAITS;
+    }
+    if (terminal) slot.spendTerminal();
+    else slot.spendData();
+    this.writeData(slot, src, off, len);
+    if (terminal) {
+      writer.closeSlot(slot, CLOSE_TERMINAL_SENT);
+      this.life.close(slot, 'terminal', singleton.staged);
+    }
+    return singletons.submit(singleton) ? SENT : STOPPED;
+  }
+
+  private writeData(slot: EgressSlot, src: Uint8Array, off: number, len: number): void {
+    if (slot.stagedOut > 0) this.singletons.overtakes(slot, len);
+    this.writer.data(slot.id, slot.nextSeq, src, off, len);
+    if (slot.nextSeq < MAX_U32) slot.nextSeq += 1;
   }
 
   private emitClose(slot: EgressSlot): boolean {
@@ -219,14 +277,6 @@ export class SlotEmitter {
     this.gate.stageUrgent(records);
     this.metrics.stagedRecords += records;
     return true;
-  }
-
-  private mayEmit(slot: EgressSlot): boolean {
-    return slot.withheld.length === 0 && this.mayEmitHead(slot);
-  }
-
-  private mayEmitHead(slot: EgressSlot): boolean {
-    return slot.fences === 0 && slot.credit !== 0;
   }
 
   private withhold(slot: EgressSlot, src: Uint8Array, off: number, len: number): void {
@@ -258,13 +308,8 @@ export class SlotEmitter {
   }
 
   private failOversized(slot: EgressSlot, len: number): never {
-    const limit = MAX_INLINE_BATCH - SINGLETON_OVERHEAD;
-    const text = `${this.label} slot ${slot.id}: a frame of ${len} bytes is above the ${limit} that one message carries`;
+    const text = `${this.label} slot ${slot.id}: a record of ${len} bytes is above maxRecordBytes = ${this.maxRecordBytes}`;
     this.dropQueued(slot);
     throw new VeloError('ERR_FRAME_TOO_LARGE', text);
-  }
-
-  private advance(slot: EgressSlot): void {
-    if (slot.nextSeq < MAX_U32) slot.nextSeq += 1;
   }
 }

@@ -3,17 +3,38 @@
 
 import { CLOSE_PROTOCOL_ERROR, LIFECYCLE_CANCEL } from '../wire/batch.js';
 import type { ClosedReason, Retirement, SlotOwner } from './batcher-types.js';
-import { type EgressSlot, EgressSlotTable, NO_ACTION, SLOT_CLOSED, type SlotTerms } from './egress-slot.js';
+import {
+  ANSWER_ADMITTED,
+  ANSWER_FAILED,
+  type EgressSlot,
+  EgressSlotTable,
+  NO_ACTION,
+  NO_ANSWER,
+  SLOT_CLOSED,
+  type SlotTerms,
+} from './egress-slot.js';
+import type { FlushGate } from './flush-gate.js';
 import { MAX_TABLE_SLOTS } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
 
+/** What a posted control asks for beyond the slot. */
+export const CONTROL_DONE = 0;
+/** Records that waited may go now. */
+export const CONTROL_SERVE = 1;
+/** A singleton of a live slot was not admitted: the epoch is over. */
+export const CONTROL_EPOCH_OVER = 2;
+
+export type ControlOutcome = typeof CONTROL_DONE | typeof CONTROL_SERVE | typeof CONTROL_EPOCH_OVER;
+
 export class SlotLife {
   readonly table: EgressSlotTable;
+  private readonly gate: FlushGate;
   private readonly metrics: MuxMetrics;
   private readonly label: string;
 
-  constructor(metrics: MuxMetrics, label: string, firstGeneration: number) {
+  constructor(gate: FlushGate, metrics: MuxMetrics, label: string, firstGeneration: number) {
     this.table = new EgressSlotTable(MAX_TABLE_SLOTS, firstGeneration);
+    this.gate = gate;
     this.metrics = metrics;
     this.label = label;
   }
@@ -22,6 +43,7 @@ export class SlotLife {
   start(owner: SlotOwner, terms: SlotTerms): EgressSlot {
     const slot = this.table.open(owner, terms, this.label);
     this.metrics.liveSlots += 1;
+    this.gate.slotStarted();
     return slot;
   }
 
@@ -32,44 +54,55 @@ export class SlotLife {
     slot.owner.opened(slot, true);
   }
 
-  /**
-   * Applies what the peer posted about the slot: lifecycle, then close, then credit. True when withheld records may go
-   * now.
-   */
-  applyControl(slot: EgressSlot): boolean {
+  /** Applies what was posted about the slot: lifecycle, then close, then credit, then the answer to its singleton. */
+  applyControl(slot: EgressSlot): ControlOutcome {
     const action = slot.pendingAction;
     const close = slot.pendingClose;
     const credit = slot.pendingCredit;
+    const answer = slot.pendingAnswer;
     slot.pendingAction = NO_ACTION;
     slot.pendingClose = NO_ACTION;
     slot.pendingCredit = 0;
-    if (slot.state === SLOT_CLOSED) return false;
+    slot.pendingAnswer = NO_ANSWER;
+    this.applySignals(slot, action, close);
+    if (slot.state === SLOT_CLOSED) {
+      // A singleton that outlived its slot ends nothing.
+      if (answer === ANSWER_FAILED) this.metrics.droppedStaleSingleton += 1;
+      return CONTROL_DONE;
+    }
+    slot.grant(credit);
+    if (answer === ANSWER_FAILED) return CONTROL_EPOCH_OVER;
+    if (answer === ANSWER_ADMITTED) {
+      slot.fence = undefined;
+      return CONTROL_SERVE;
+    }
+    return credit > 0 && slot.withheld.length > 0 ? CONTROL_SERVE : CONTROL_DONE;
+  }
+
+  private applySignals(slot: EgressSlot, action: number, close: number): void {
+    if (slot.state === SLOT_CLOSED) return;
     if (action === LIFECYCLE_CANCEL) {
       slot.owner.cancelled(slot);
       this.close(slot, 'cancelled');
-      return false;
+      return;
     }
     if (action !== NO_ACTION) slot.owner.stopped(slot);
-    if (close !== NO_ACTION) {
-      this.close(slot, close === CLOSE_PROTOCOL_ERROR ? 'protocolError' : 'unknownSlot');
-      return false;
-    }
-    slot.grant(credit);
-    return credit > 0 && slot.withheld.length > 0;
+    if (close !== NO_ACTION) this.close(slot, close === CLOSE_PROTOCOL_ERROR ? 'protocolError' : 'unknownSlot');
   }
 
   /**
-   * Ends the slot here: queues dropped, index freed, owner told. A slot that ended with its terminal retires with the
-   * batch, any other now.
+   * Ends the slot here: queues dropped, index freed unless it is to be kept, owner told. A slot that ended with its terminal retires
+   * with the batch, any other now.
    */
-  close(slot: EgressSlot, reason: ClosedReason): void {
+  close(slot: EgressSlot, reason: ClosedReason, keepIndex = false): void {
     slot.state = SLOT_CLOSED;
+    this.gate.slotEnded(slot);
     slot.direct = false;
     this.metrics.withheldRecords -= slot.withheld.length;
     slot.withheld.clear();
     slot.inlet.clear();
     slot.terminal = undefined;
-    this.table.remove(slot);
+    this.table.remove(slot, keepIndex);
     this.metrics.liveSlots -= 1;
     if (!slot.openedReported) {
       slot.openedReported = true;

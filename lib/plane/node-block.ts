@@ -9,7 +9,7 @@ import { buryHeldBytes, HeldBytes, heldRowWords, PEER_ROWS } from './held-bytes.
 import { invariant } from './invariant.js';
 import { SharedMemory } from './memory.js';
 
-const LAYOUT_VERSION = 0x766e0005;
+const LAYOUT_VERSION = 0x766e0007;
 const VERSION = 0;
 const LANES = 1;
 const CELLS = 2;
@@ -23,8 +23,14 @@ const BEAT_WORDS = 16;
 /** A word per lane. */
 const EVENTS_TAKEN = 64;
 const EVENT_WORDS = 32;
+/** Bytes that each lane has staged. */
+const STAGED = 48;
+const STAGED_WORDS = 16;
 const HEADER_WORDS = EVENTS_TAKEN + EVENT_WORDS;
-invariant(WATCHED < BEATS && BEATS + BEAT_WORDS <= EVENTS_TAKEN, 'the words of the node lie before those of its lanes');
+invariant(
+  WATCHED < BEATS && BEATS + BEAT_WORDS <= STAGED && STAGED + STAGED_WORDS <= EVENTS_TAKEN,
+  'the words of the node lie before those of its lanes',
+);
 /** The cells of a lane fill whole cache lines, so that two lanes never share one. */
 const CELL_GRAIN = 8;
 /** Words of a cache line: what a lane keeps in its queues has one for itself, and the table of held bytes starts with one. */
@@ -84,6 +90,24 @@ export class NodeBlock {
   /** A fresh local id for a data handle. First value 1; after 2^32 staged payloads, a petabyte at the least, ids start over. */
   nextDataId(): number {
     return (this.memory.add(DATA_ID, 1) + 1) >>> 0;
+  }
+
+  /** Adds to what a lane has staged, unless all lanes together would be above `limit`. Only the lane's own thread may call it. */
+  reserveStaged(lane: number, bytes: number, limit: number): boolean {
+    this.memory.add(STAGED + lane, bytes);
+    let sum = 0;
+    for (let i = 0; i < this.lanes; i++) sum += this.memory.load(STAGED + i) >>> 0;
+    if (sum <= limit) return true;
+    this.memory.add(STAGED + lane, -bytes);
+    return false;
+  }
+
+  releaseStaged(lane: number, bytes: number): void {
+    this.memory.add(STAGED + lane, -bytes);
+  }
+
+  clearStaged(lane: number): void {
+    this.memory.store(STAGED + lane, 0);
   }
 
   /** From now on every lane refuses new requests, except those that let open work end. There is no way back. */
@@ -170,6 +194,7 @@ export class NodeBlock {
     buryHeldBytes(this.memory, this.held, this.lanes, lane);
     this.setBuffered(lane, BUFFERED_OUT, 0);
     this.setBuffered(lane, BUFFERED_IN, 0);
+    this.clearStaged(lane);
   }
 
   private at(lane: number, cell: number): number {

@@ -155,6 +155,11 @@ export class SenderRows {
     return this.memory.exchange(at + S_WAITING, 0) !== 0;
   }
 
+  /** The sender blocks its thread until it has room: it cannot ask again. */
+  isBlocked(row: number): boolean {
+    return this.memory.load(this.base + row * ROW_WORDS + S_BLOCKED) !== 0;
+  }
+
   /** Sets flags of one life and wakes a blocked sender. False when they stood already, or the life is over. */
   setFlags(row: number, generation: number, flags: number): boolean {
     const at = this.base + row * ROW_WORDS + S_FLAGS;

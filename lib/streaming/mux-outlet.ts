@@ -9,12 +9,7 @@ import { SENDER_CANCELLED, SENDER_CLOSED, SENDER_STOPPED } from '../plane/rows.j
 import type { ItemCodec } from '../wire/codec.js';
 import { ITEM_PREFIX_LEN, type ItemFrameWriter, itemFrameLength, writeItemFrame } from '../wire/frame.js';
 import { MESSENGER_MUX_KEY } from '../wire/names.js';
-import { MAX_FRAME_BODY } from '../wire/transport-frame.js';
 import type { Outlet } from './stream-sender.js';
-
-/** What a batch and its frame need beside one record. */
-const FRAME_OVERHEAD_BYTES = 128;
-const MAX_RECORD_BYTES = MAX_FRAME_BODY - FRAME_OVERHEAD_BYTES;
 
 export class MuxOutlet<T> implements Outlet<T> {
   readonly transport = MESSENGER_MUX_KEY;
@@ -27,6 +22,8 @@ export class MuxOutlet<T> implements Outlet<T> {
     private readonly codec: ItemCodec<T>,
     /** The lane runs on this thread: blocking would stop it too. */
     private readonly sameThread: boolean,
+    /** A larger record is refused. */
+    private readonly maxRecordBytes: number,
   ) {
     const { conduit } = core.port;
     this.ring = conduit.egress;
@@ -72,7 +69,9 @@ export class MuxOutlet<T> implements Outlet<T> {
 
   private sendLarge(): boolean {
     const { codec } = this;
-    const frame = new Uint8Array(ITEM_PREFIX_LEN + codec.end - codec.start);
+    const length = ITEM_PREFIX_LEN + codec.end - codec.start;
+    this.checkSize(length);
+    const frame = new Uint8Array(length);
     writeItemFrame(frame, 0, codec);
     return this.write(frame);
   }
@@ -88,13 +87,10 @@ export class MuxOutlet<T> implements Outlet<T> {
   private write(frame: Uint8Array): boolean {
     const { core } = this;
     const { conduit } = core.port;
-    if (frame.length > MAX_RECORD_BYTES)
-      throw new VeloError(
-        'ERR_FRAME_TOO_LARGE',
-        `record of ${frame.length} bytes, at most ${MAX_RECORD_BYTES} fit a frame`,
-      );
+    this.checkSize(frame.length);
     if (frame.length > conduit.egress.maxInline) {
-      if (!core.port.sendParcel(CMD_DATA, core.row.row, frame)) return this.noRoom();
+      if (!core.hasRoomFor(frame.length) || !core.port.sendParcel(CMD_DATA, core.row.row, frame)) return this.noRoom();
+      core.sentLarge(frame.length);
     } else {
       const offset = conduit.egress.reserve(CMD_DATA, core.row.row, frame.length);
       if (offset < 0) return this.noRoom();
@@ -104,6 +100,14 @@ export class MuxOutlet<T> implements Outlet<T> {
     core.sent = (core.sent + 1) | 0;
     core.port.committed();
     return true;
+  }
+
+  private checkSize(length: number): void {
+    if (length > this.maxRecordBytes)
+      throw new VeloError(
+        'ERR_FRAME_TOO_LARGE',
+        `record of ${length} bytes, at most ${this.maxRecordBytes} may be sent`,
+      );
   }
 
   /** A send that fails shows what was sent before it: its room comes from there. */

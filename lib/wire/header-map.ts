@@ -1,8 +1,7 @@
-// Header maps: MessagePack string → string beside a request or response. Owns their encoding, their limits, and the text
-// forms of the two keys the system itself writes; it must never act on a header.
+// Header maps: MessagePack string → string beside a request or response. Owns their encoding and their limits; it must never act on a
+// header.
 
 import { VeloError } from '../errors.js';
-import { MAX_U32, MAX_U64 } from './bytes.js';
 import { MsgpackReader, MsgpackWriter } from './msgpack.js';
 import { encodeUtf8 } from './utf8.js';
 
@@ -55,29 +54,4 @@ export function decodeHeaderMap(buffer: Uint8Array, offset: number, length: numb
     if (!VeloError.is(cause)) throw cause;
     throw new VeloError('ERR_BAD_ENVELOPE', `header map: ${cause.message}`, { cause });
   }
-}
-
-/** What a staged single-record batch says about its record: the sender's epoch, the full slot id, the routing session. */
-export interface MuxSlotHeader {
-  readonly epoch: bigint;
-  readonly slot: number;
-  readonly session: bigint;
-}
-
-const MUX_SLOT_PATTERN = /^([0-9]{1,20}):([0-9]{1,10}):([0-9]{1,20})$/;
-
-/** Text of the `_mux_slot` header: three decimal numbers (streaming specification §6.7). */
-export function formatMuxSlot(header: MuxSlotHeader): string {
-  return `${header.epoch}:${header.slot}:${header.session}`;
-}
-
-/** Undefined for any other text: a header nobody understands is ignored, not refused. */
-export function parseMuxSlot(text: string): MuxSlotHeader | undefined {
-  const match = MUX_SLOT_PATTERN.exec(text);
-  if (match === null) return undefined;
-  const epoch = BigInt(match[1]!);
-  const slot = Number(match[2]!);
-  const session = BigInt(match[3]!);
-  if (epoch > MAX_U64 || session > MAX_U64 || slot > MAX_U32) return undefined;
-  return { epoch, slot, session };
 }

@@ -161,7 +161,7 @@ streamSuite('things that are not there', (host, nodes) => {
       },
     };
     await failure('ERR_SERIALIZATION', sender.send(cyclic));
-    await failure('ERR_FRAME_TOO_LARGE', sender.send(new Uint8Array(16 * 1024 * 1024)));
+    await failure('ERR_FRAME_TOO_LARGE', sender.send(new Uint8Array(64 * 1024 * 1024)));
     await sender.send('fine');
     expect(await take(anchor, 1)).to.deep.equal(['fine']);
     await sender.finalize();

@@ -12,8 +12,8 @@ import {
 } from '../../lib/index.js';
 import { holdsNothing, openStream, pause, range, readAll, sendRange, streamSuite, until } from '../support/nodes.js';
 
-/** A frame's 16 MiB less what the outlet keeps free, the item prefix and the header of a 32-bit byte string. */
-const LARGEST_ITEM = 16 * 1024 * 1024 - 128 - 6 - 5;
+/** 64 MiB less what a batch needs, the item prefix and the header of a 32-bit byte string. */
+const LARGEST_ITEM = 64 * 1024 * 1024 - 64 - 6 - 5;
 const SMALLEST_RING = 1_024;
 
 /** xorshift32: the same storm in every run. */

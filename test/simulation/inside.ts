@@ -158,10 +158,10 @@ export function describeSlots(node: Velo, anchor: bigint): string {
     for (const { egress } of slotsByPeer(lane))
       for (const slot of egress.flat()) {
         if (slot.anchorHi >>> 0 !== hi || slot.anchorLo >>> 0 !== lo) continue;
-        const { id, state, credit, nextSeq, withheld, inlet, fences, inletState } = slot;
+        const { id, state, credit, nextSeq, withheld, inlet, fence, stagedOut, inletState } = slot;
         found.push(
           `sends as slot ${id >>> 8}.${id & 0xff}: state ${state}, credit ${credit}, next ${nextSeq}, ${withheld.length} withheld, ` +
-            `${inlet.length} stand, ${fences} fences, inlet ${inletState}`,
+            `${inlet.length} stand, ${fence === undefined ? 'no fence' : 'fenced'}, ${stagedOut} staged, inlet ${inletState}`,
         );
       }
   }

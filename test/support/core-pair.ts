@@ -10,6 +10,7 @@ import type { ByteReservation, Receiver } from '../../lib/mux/ingress-types.js';
 import { type MuxConfig, type MuxOptions, resolveMuxConfig } from '../../lib/mux/mux-config.js';
 import { MuxMetrics } from '../../lib/mux/mux-metrics.js';
 import { PeerBatcher } from '../../lib/mux/peer-batcher.js';
+import type { Singleton } from '../../lib/mux/singletons.js';
 import { DROPPED_BYTES, FINALIZED_BYTES } from '../../lib/wire/frame.js';
 import { FakeOwner, FakePort, FakeReceiver, type FakeReceiverOptions, VirtualClock } from './mux-fakes.js';
 
@@ -140,8 +141,18 @@ export class CoreNode {
 
   /** The transport answers the pending batch. */
   admit(ok = true): void {
-    this.port.resolve(ok);
-    this.batcher.admission(ok);
+    const singleton = this.port.resolve(ok);
+    if (singleton === undefined) this.batcher.admission(ok);
+    else {
+      singleton.admission(ok);
+      // The port lets go of what its peer will never ask for.
+      if (!ok && singleton.staged) this.port.fetch(singleton);
+    }
+  }
+
+  /** The transport answers everything that waits. */
+  admitAll(ok = true): void {
+    while (this.port.hasPending) this.admit(ok);
   }
 
   receive(batch: Uint8Array): void {
@@ -194,6 +205,8 @@ export class CorePair {
   readonly consumer: CoreNode;
   readonly toConsumer: Uint8Array[] = [];
   readonly toProducer: Uint8Array[] = [];
+  /** Staged batches of the producer whose handles the consumer has. */
+  readonly staged: { readonly batch: Uint8Array; readonly singleton: Singleton }[] = [];
   private nextSession = 1n;
 
   constructor(options: { producer?: MuxOptions; consumer?: MuxOptions; lane?: number } = {}) {
@@ -202,6 +215,17 @@ export class CorePair {
     this.consumer = new CoreNode({ clock: this.clock, lane, firstEpoch: 7, ...wrap(options.consumer) });
     this.producer.port.onAdmitted = (batch) => this.toConsumer.push(batch);
     this.consumer.port.onAdmitted = (batch) => this.toProducer.push(batch);
+    this.producer.port.onStaged = (batch, singleton) => this.staged.push({ batch, singleton });
+  }
+
+  /** The consumer pulls one of the staged batches, after it has read what was on the wire: its handle came behind some of that. */
+  pull(index = 0): void {
+    const [one] = this.staged.splice(index, 1);
+    if (one === undefined) return;
+    for (const batch of this.toConsumer.splice(0)) this.consumer.receive(batch);
+    this.consumer.receive(one.batch);
+    this.producer.port.fetch(one.singleton);
+    this.producer.batcher.stagingFreed();
   }
 
   /** Binds at the consumer and opens at the producer on the terms of the bind. */
@@ -220,9 +244,10 @@ export class CorePair {
     for (let moved = true; moved; ) {
       this.producer.turn();
       this.consumer.turn();
-      moved = this.toConsumer.length > 0 || this.toProducer.length > 0;
+      moved = this.toConsumer.length > 0 || this.toProducer.length > 0 || this.staged.length > 0;
       for (const batch of this.toConsumer.splice(0)) this.consumer.receive(batch);
       for (const batch of this.toProducer.splice(0)) this.producer.receive(batch);
+      this.pull();
     }
   }
 

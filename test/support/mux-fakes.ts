@@ -16,6 +16,7 @@ import type { EgressSlot } from '../../lib/mux/egress-slot.js';
 import type { IngressSlot } from '../../lib/mux/ingress-slot.js';
 import { DELIVERED, type DeliverOutcome, FULL, GONE, type Receiver } from '../../lib/mux/ingress-types.js';
 import { BATCH_HEADROOM, COALESCE_THRESHOLD } from '../../lib/mux/mux-config.js';
+import type { Singleton } from '../../lib/mux/singletons.js';
 import { BatchDecoder } from '../../lib/wire/batch.js';
 import { slotGeneration, slotIndex } from '../../lib/wire/slot-id.js';
 
@@ -94,6 +95,12 @@ export class VirtualClock {
 /** What the transport answers to the next batches. */
 export type SubmitMode = 'admit' | 'pend' | 'refuse';
 
+/** A batch that waits for admission, and the singleton it is, if it is one. */
+interface PendingBatch {
+  readonly batch: Uint8Array;
+  readonly singleton: Singleton | undefined;
+}
+
 /** A batcher's port: keeps the batches as bytes, counts buffers, remembers who wants to run. */
 export class FakePort implements BatcherPort {
   mode: SubmitMode = 'admit';
@@ -102,6 +109,8 @@ export class FakePort implements BatcherPort {
   readonly sent: Uint8Array[] = [];
   /** Sees every batch at its admission. */
   onAdmitted: ((batch: Uint8Array) => void) | undefined;
+  /** Sees a staged one instead, if it is set. */
+  onStaged: ((batch: Uint8Array, singleton: Singleton) => void) | undefined;
   refused = 0;
   buffersOut = 0;
   largeAcquired = 0;
@@ -109,7 +118,12 @@ export class FakePort implements BatcherPort {
   clockReads = 0;
   readonly scheduled = new Set<Runnable>();
   scheduleCalls = 0;
-  private pending: Uint8Array | undefined;
+  /** Bytes that may still be staged; there is no memory for singletons while `memoryless`. */
+  stagingRoom = Number.POSITIVE_INFINITY;
+  memoryless = false;
+  /** Every singleton that was taken, in order. */
+  readonly singletons: Singleton[] = [];
+  private readonly pending: PendingBatch[] = [];
 
   constructor(
     readonly clock: VirtualClock,
@@ -134,7 +148,8 @@ export class FakePort implements BatcherPort {
     return new Uint8Array(BATCH_HEADROOM + COALESCE_THRESHOLD);
   }
 
-  acquireLarge(size: number): Uint8Array {
+  acquireLarge(size: number): Uint8Array | undefined {
+    if (this.memoryless) return undefined;
     this.buffersOut += 1;
     this.largeAcquired += 1;
     return new Uint8Array(size);
@@ -145,8 +160,40 @@ export class FakePort implements BatcherPort {
   }
 
   submit(buffer: Uint8Array, start: number, end: number): SubmitOutcome {
+    if (this.pending.some(({ singleton }) => singleton === undefined))
+      throw new Error('a batch was submitted behind one that parks its batcher');
+    return this.hand(buffer, start, end, undefined);
+  }
+
+  submitSingleton(buffer: Uint8Array, start: number, end: number, singleton: Singleton): SubmitOutcome {
+    if (singleton.bytes !== end - start && singleton.kind !== 'open')
+      throw new Error(`a singleton of ${singleton.bytes} bytes has ${end - start}`);
+    if (this.pending.some((other) => other.singleton === undefined))
+      throw new Error('a singleton was submitted behind a batch that parks its batcher');
+    const outcome = this.hand(buffer, start, end, singleton);
+    if (outcome !== REFUSED) this.singletons.push(singleton);
+    return outcome;
+  }
+
+  reserveStaging(bytes: number): boolean {
+    if (bytes > this.stagingRoom) return false;
+    this.stagingRoom -= bytes;
+    return true;
+  }
+
+  releaseStaging(bytes: number): void {
+    this.stagingRoom += bytes;
+  }
+
+  /** The bytes of a staged singleton were let go of. */
+  fetch(singleton: Singleton): void {
+    if (!singleton.staged) throw new Error('it was not staged');
+    this.stagingRoom += singleton.bytes;
+    singleton.fetched();
+  }
+
+  private hand(buffer: Uint8Array, start: number, end: number, singleton: Singleton | undefined): SubmitOutcome {
     if (start !== BATCH_HEADROOM) throw new Error(`a batch starts at ${start}`);
-    if (this.pending !== undefined) throw new Error('a batch was submitted behind one that is pending');
     if (this.mode === 'refuse') {
       this.refused += 1;
       return REFUSED;
@@ -155,11 +202,16 @@ export class FakePort implements BatcherPort {
     const batch = buffer.slice(start, end);
     this.sent.push(batch);
     if (this.mode === 'pend') {
-      this.pending = batch;
+      this.pending.push({ batch, singleton });
       return PENDING;
     }
-    this.onAdmitted?.(batch);
+    this.admitted(batch, singleton);
     return ADMITTED;
+  }
+
+  private admitted(batch: Uint8Array, singleton: Singleton | undefined): void {
+    if (singleton?.staged && this.onStaged !== undefined) this.onStaged(batch, singleton);
+    else this.onAdmitted?.(batch);
   }
 
   schedule(batcher: Runnable): void {
@@ -167,17 +219,23 @@ export class FakePort implements BatcherPort {
     this.scheduled.add(batcher);
   }
 
-  /** The batch on its way was admitted (seen by `onAdmitted`) or lost; tell the batcher afterwards. */
-  resolve(ok: boolean): void {
-    const batch = this.pending;
-    this.pending = undefined;
-    if (batch === undefined) throw new Error('nothing is pending');
-    if (ok) this.onAdmitted?.(batch);
-    else this.sent.pop();
+  /**
+   * The oldest batch on its way was admitted (seen by `onAdmitted`) or lost; tell the batcher afterwards, or the singleton that it
+   * is.
+   */
+  resolve(ok: boolean): Singleton | undefined {
+    const first = this.pending.shift();
+    if (first === undefined) throw new Error('nothing is pending');
+    if (ok) this.admitted(first.batch, first.singleton);
+    else {
+      const at = this.sent.indexOf(first.batch);
+      if (at >= 0) this.sent.splice(at, 1);
+    }
+    return first.singleton;
   }
 
   get hasPending(): boolean {
-    return this.pending !== undefined;
+    return this.pending.length > 0;
   }
 
   /** Everything sent so far, decoded; and forgets it. */

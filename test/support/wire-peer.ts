@@ -41,6 +41,7 @@ import {
   BATCH_HANDLERS,
   HANDLER_ANCHOR_ATTACH,
   HANDLER_HELLO,
+  HEADER_RENDEZVOUS,
   MESSENGER_MUX_KEY,
 } from '../../lib/wire/names.js';
 import { PeerInfo } from '../../lib/wire/peer-info.js';
@@ -378,6 +379,8 @@ export class WirePeer {
     const request: SeenRequest = { handler, payload, id, responseType, headers };
     this.requests.push(request);
     const lane = BATCH_HANDLERS.indexOf(handler);
+    // A staged batch is its handle only: whoever wants it pulls it.
+    if (lane >= 0 && headers?.has(HEADER_RENDEZVOUS)) return;
     if (lane >= 0) {
       const batch = decodeBatch(lane, payload);
       this.batches.push(batch);
@@ -457,7 +460,7 @@ export function oversizedPreamble(): Uint8Array {
   return bytes;
 }
 
-function decodeBatch(lane: number, payload: Uint8Array): SeenBatch {
+export function decodeBatch(lane: number, payload: Uint8Array): SeenBatch {
   const decoder = new BatchDecoder();
   decoder.reset(payload, 0, payload.length);
   if (!decoder.readHeader() || !decoder.checkVersion()) throw new Error(`bad batch: ${JSON.stringify(decoder.error)}`);

@@ -1,9 +1,9 @@
 // Staged batches and the pulls they wait for, over an intake that fetches when a test says so.
 
 import { expect } from 'chai';
+import type { Fetched } from '../../../lib/lanes/batch-shelf.js';
 import type { PeerLink } from '../../../lib/lanes/peer-link.js';
 import { MAX_WAITING_BATCHES, MAX_WAITING_PER_PEER, StagedBatches } from '../../../lib/lanes/staged-batches.js';
-import type { Fetched } from '../../../lib/lanes/staged-intake.js';
 import type { RequestEnvelope } from '../../../lib/wire/envelope.js';
 import { HEADER_RENDEZVOUS } from '../../../lib/wire/names.js';
 

@@ -16,6 +16,7 @@ import {
 import { ByteMeter } from '../../../lib/mux/byte-meter.js';
 import { EgressSlot, INLET_TERMINAL, SLOT_CLOSED, SLOT_OPEN } from '../../../lib/mux/egress-slot.js';
 import { IngressSlot } from '../../../lib/mux/ingress-slot.js';
+import type { Singleton } from '../../../lib/mux/singletons.js';
 import { FakeOwner, FakeReceiver } from '../../support/mux-fakes.js';
 
 const TERMS = {
@@ -103,7 +104,7 @@ describe('a report on streams', () => {
     slot.inlet.push(new Uint8Array(5), 0, 5);
     slot.credit = 0;
     slot.starving = true;
-    slot.fences = 1;
+    slot.fence = {} as Singleton;
     slot.nextSeq = 9;
     const links = [{ senders: [stream], receivers: [] }];
     const expected = {

@@ -174,7 +174,7 @@ describe('mux egress: epochs and ends', () => {
     expect(owner.events.at(-1)).to.equal('retired sent');
   });
 
-  it('a refused terminal, a discarded one and a teardown retire as discarded', () => {
+  it('AQ-02 a refused terminal, a discarded one and a teardown retire as discarded', () => {
     for (const end of ['refused', 'death', 'shutdown'] as const) {
       const node = new CoreNode({ mux: MANUAL });
       const owner = new FakeOwner();
@@ -190,7 +190,7 @@ describe('mux egress: epochs and ends', () => {
     }
   });
 
-  it('the first outcome stands', () => {
+  it('AQ-05 the first outcome stands', () => {
     const node = new CoreNode();
     const owner = new FakeOwner();
     const slot = node.open(owner, 5n, 1n);

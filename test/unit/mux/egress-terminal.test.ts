@@ -145,10 +145,12 @@ describe('mux egress: terminals and clamps', () => {
     expect(node.port.buffersOut).to.equal(0);
   });
 
-  it('a frame that no message carries ends its slot with a named error', () => {
-    const { node, owners, slots } = opened({});
-    const huge = new Uint8Array(16 * 1024 * 1024);
-    huge.set(itemFrame(1));
+  it('a record above maxRecordBytes ends its slot with a named error', () => {
+    const { node, owners, slots } = opened({ maxRecordBytes: 4_096 });
+    node.send(slots[0]!, itemFrame(0, 4_096 - 6));
+    node.turn();
+    expect(node.port.take()).to.have.length(1);
+    const huge = itemFrame(1, 4_096 - 5);
     try {
       node.send(slots[0]!, huge);
       expect.fail('accepted');

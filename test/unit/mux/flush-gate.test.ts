@@ -27,26 +27,26 @@ const NOTHING = { onAdmission: false };
 describe('mux flush gate', () => {
   it('AU-01 auto on admission writes whatever it has, runs no timer and reads no clock', () => {
     const { gate, clock } = gateOf('auto');
-    expect(gate.shouldFlush()).to.equal(false);
+    expect(gate.shouldFlush(0)).to.equal(false);
     for (let i = 0; i < 100; i++) gate.stage();
-    expect(gate.shouldFlush()).to.equal(true);
+    expect(gate.shouldFlush(0)).to.equal(true);
     expect(gate.deadline()).to.equal(NEVER);
     expect(clock.reads).to.equal(0);
   });
 
   it('AU-02 a window runs from the oldest record and starts again after a write', () => {
     const { gate, clock } = gateOf(WINDOW);
-    expect(gate.shouldFlush()).to.equal(false);
+    expect(gate.shouldFlush(0)).to.equal(false);
     expect(gate.deadline()).to.equal(NEVER);
     gate.stage();
     clock.time += 30;
     gate.stage();
     expect(gate.deadline()).to.equal(1_050);
-    expect(gate.shouldFlush()).to.equal(false);
+    expect(gate.shouldFlush(0)).to.equal(false);
     clock.time = 1_050;
-    expect(gate.shouldFlush()).to.equal(true);
+    expect(gate.shouldFlush(0)).to.equal(true);
     gate.cleared();
-    expect(gate.shouldFlush()).to.equal(false);
+    expect(gate.shouldFlush(0)).to.equal(false);
     expect(gate.deadline()).to.equal(NEVER);
     clock.time = 2_000;
     gate.stage();
@@ -66,7 +66,7 @@ describe('mux flush gate', () => {
       const { gate, clock } = gateOf(policy);
       gate.stage();
       clock.time += 1_000_000;
-      expect(gate.shouldFlush()).to.equal(false);
+      expect(gate.shouldFlush(0)).to.equal(false);
       expect(gate.deadline()).to.equal(NEVER);
     }
   });
@@ -76,7 +76,7 @@ describe('mux flush gate', () => {
       const { gate } = gateOf(policy);
       gate.stageUrgent(2);
       expect(gate.staged).to.equal(2);
-      expect(gate.shouldFlush()).to.equal(true);
+      expect(gate.shouldFlush(0)).to.equal(true);
     }
   });
 
@@ -84,10 +84,10 @@ describe('mux flush gate', () => {
     for (const policy of ['auto', 'manual', WINDOW, NOTHING] as const) {
       const { gate, clock } = gateOf(policy);
       gate.stageReply();
-      expect(gate.shouldFlush()).to.equal(false);
+      expect(gate.shouldFlush(0)).to.equal(false);
       expect(gate.deadline()).to.equal(1_001);
       clock.time = 1_001;
-      expect(gate.shouldFlush()).to.equal(true);
+      expect(gate.shouldFlush(0)).to.equal(true);
     }
   });
 
@@ -110,13 +110,13 @@ describe('mux flush gate', () => {
     expect(gate.staged).to.equal(4);
     gate.cleared();
     expect(gate.staged).to.equal(0);
-    expect(gate.shouldFlush()).to.equal(false);
+    expect(gate.shouldFlush(0)).to.equal(false);
   });
 
   it('AG-03 a zero window makes a reply due at once', () => {
     const { gate } = gateOf('manual', 0);
     gate.stageReply();
-    expect(gate.shouldFlush()).to.equal(true);
+    expect(gate.shouldFlush(0)).to.equal(true);
   });
 
   it('AG-04 the window belongs to the first reply: later records do not move it', () => {
@@ -127,7 +127,7 @@ describe('mux flush gate', () => {
     gate.stageReply();
     expect(gate.deadline()).to.equal(1_010);
     clock.time = 1_010;
-    expect(gate.shouldFlush()).to.equal(true);
+    expect(gate.shouldFlush(0)).to.equal(true);
   });
 
   it('AG-05 under auto on admission any other record ends the wait, under the others it does not', () => {
@@ -135,7 +135,7 @@ describe('mux flush gate', () => {
       const { gate } = gateOf(policy, 10);
       gate.stageReply();
       gate.stage();
-      expect(gate.shouldFlush()).to.equal(policy === 'auto');
+      expect(gate.shouldFlush(0)).to.equal(policy === 'auto');
     }
   });
 
@@ -145,6 +145,6 @@ describe('mux flush gate', () => {
     gate.stageReply();
     expect(gate.deadline()).to.equal(1_001);
     clock.time = 1_001;
-    expect(gate.shouldFlush()).to.equal(true);
+    expect(gate.shouldFlush(0)).to.equal(true);
   });
 });

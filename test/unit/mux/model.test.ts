@@ -15,6 +15,7 @@ type Step =
   | { readonly kind: 'take'; readonly stream: number; readonly count: number }
   | { readonly kind: 'finalize' | 'leave' | 'abandon' | 'cancel'; readonly stream: number }
   | { readonly kind: 'turn' | 'wire' | 'doorbell' | 'sweep' | 'kick' | 'congest' | 'clear' | 'clearConsumer' }
+  | { readonly kind: 'pull'; readonly index: number }
   | { readonly kind: 'time'; readonly ms: number }
   | { readonly kind: 'death'; readonly how: 'health' | 'refused' };
 
@@ -46,6 +47,7 @@ const peaceful: fc.Arbitrary<Step> = fc.oneof(
       kind: fc.constantFrom('turn', 'wire', 'doorbell', 'sweep', 'kick', 'congest', 'clear', 'clearConsumer'),
     }) as fc.Arbitrary<Step>,
   },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('pull' as const), index: fc.integer({ min: 0, max: 2 }) }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('time' as const), ms: fc.integer({ min: 1, max: 5 }) }) },
 );
 
@@ -65,13 +67,22 @@ const rough: fc.Arbitrary<Step> = fc.oneof(
   } as fc.MaybeWeightedArbitrary<Step>,
 );
 
-const policies: readonly FlushPolicyOption[] = ['auto', 'manual', { onAdmission: false, maxLingerMs: 3 }];
+const policies: readonly FlushPolicyOption[] = [
+  'auto',
+  'manual',
+  { onAdmission: false, maxLingerMs: 3 },
+  { onAdmission: false, maxLingerMs: 3, onComplete: true, atBytes: 200 },
+];
 
 const setup = fc.record({
   limit: fc.integer({ min: 1, max: 6 }),
   byteBudget: fc.constantFrom(120, 2_000, 1_048_576),
   maxBatchBytes: fc.constantFrom(0, 90, 300, 61_440),
   policy: fc.constantFrom(...policies),
+  asyncOpenAck: fc.boolean(),
+  /** Largest batch that goes inline; a larger one is staged. */
+  eager: fc.constantFrom(60, 200, Number.POSITIVE_INFINITY),
+  stagingRoom: fc.constantFrom(1_000, Number.POSITIVE_INFINITY),
 });
 
 class World {
@@ -88,10 +99,16 @@ class World {
     byteBudget: number;
     maxBatchBytes: number;
     policy: FlushPolicyOption;
+    asyncOpenAck?: boolean;
+    eager?: number;
+    stagingRoom?: number;
   }) {
-    const mux = { maxBatchBytes: options.maxBatchBytes, flushPolicy: options.policy };
+    const { maxBatchBytes, policy: flushPolicy, asyncOpenAck } = options;
+    const mux = { maxBatchBytes, flushPolicy, asyncOpenAck };
     this.pair = new CorePair({ producer: mux, consumer: mux });
-    const { consumer } = this.pair;
+    const { producer, consumer } = this.pair;
+    producer.port.eager = options.eager ?? Number.POSITIVE_INFINITY;
+    producer.port.stagingRoom = options.stagingRoom ?? Number.POSITIVE_INFINITY;
     const push = consumer.port.onAdmitted!;
     consumer.port.onAdmitted = (batch) => {
       this.noteGrants(batch);
@@ -152,6 +169,9 @@ class World {
         for (const batch of this.pair.toConsumer.splice(0)) consumer.receive(batch);
         for (const batch of this.pair.toProducer.splice(0)) producer.receive(batch);
         break;
+      case 'pull':
+        this.pair.pull(step.index);
+        break;
       case 'doorbell':
         consumer.table.visitDrained();
         break;
@@ -169,7 +189,7 @@ class World {
         this.clear();
         break;
       case 'clearConsumer':
-        if (consumer.port.hasPending) consumer.admit();
+        consumer.admitAll();
         break;
       case 'time':
         clock.now += step.ms;
@@ -213,8 +233,8 @@ class World {
     const { producer, consumer } = this.pair;
     producer.port.mode = 'admit';
     consumer.port.mode = 'admit';
-    if (producer.port.hasPending) producer.admit();
-    if (consumer.port.hasPending) consumer.admit();
+    producer.admitAll();
+    consumer.admitAll();
   }
 
   private send(stream: number, size: number): void {
@@ -235,7 +255,12 @@ class World {
   private death(how: 'health' | 'refused'): void {
     const { producer } = this.pair;
     if (how === 'health') producer.batcher.epochDeath('health');
-    else if (producer.port.hasPending) producer.admit(false);
+    else if (producer.port.hasPending) {
+      // A connection that is lost fails everything that waited for it. A terminal that is lost alone ends no epoch: its receiver's watchdog
+      // would end that stream, here the next epoch does.
+      producer.admitAll(false);
+      producer.batcher.epochDeath('lost');
+    }
   }
 
   private noteGrants(batch: Uint8Array): void {

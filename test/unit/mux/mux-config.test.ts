@@ -26,7 +26,9 @@ describe('mux configuration', () => {
       drainVisitFloorMs: 2,
       replyLingerMs: 1,
       batcherIdleTtlMs: 60_000,
-      flushPolicy: { kind: 'auto', onAdmission: true, maxLingerMs: undefined },
+      maxRecordBytes: 64 * 1024 * 1024 - 64,
+      asyncOpenAck: false,
+      flushPolicy: { kind: 'auto', onAdmission: true, maxLingerMs: undefined, onComplete: false, atBytes: undefined },
     });
   });
 
@@ -50,7 +52,7 @@ describe('mux configuration', () => {
   });
 
   it('every other field out of range is refused by name', () => {
-    const bad: [keyof MuxOptions, MuxOptions][] = [
+    const bad: [string, MuxOptions][] = [
       ['initialCredit', { initialCredit: 1.5 }],
       ['initialCredit', { initialCredit: Number.NaN }],
       ['initialCredit', { initialCredit: 65_537 }],
@@ -65,6 +67,13 @@ describe('mux configuration', () => {
       ['flushPolicy', { flushPolicy: 'sometimes' as 'auto' }],
       ['flushPolicy', { flushPolicy: { maxLingerMs: -1 } }],
       ['flushPolicy', { flushPolicy: { onAdmission: 1 as unknown as boolean } }],
+      ['flushPolicy.onComplete', { flushPolicy: { onComplete: 'yes' as unknown as boolean } }],
+      ['flushPolicy.atBytes', { flushPolicy: { atBytes: 0 } }],
+      ['flushPolicy.atBytes', { flushPolicy: { atBytes: 1.5 } }],
+      ['flushPolicy.atBytes', { flushPolicy: { atBytes: 16 * 1024 * 1024 + 1 } }],
+      ['maxRecordBytes', { maxRecordBytes: 1_023 }],
+      ['maxRecordBytes', { maxRecordBytes: 2 ** 31 }],
+      ['asyncOpenAck', { asyncOpenAck: 1 as unknown as boolean }],
     ];
     for (const [field, options] of bad) expect(refusal(options), JSON.stringify(options)).to.contain(field);
   });
@@ -80,6 +89,8 @@ describe('mux configuration', () => {
       kind: 'auto',
       onAdmission: true,
       maxLingerMs: 5,
+      onComplete: false,
+      atBytes: undefined,
     });
     expect(resolveMuxConfig({ flushPolicy: 'manual' }).flushPolicy).to.deep.equal({ kind: 'manual' });
   });

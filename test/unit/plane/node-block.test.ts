@@ -112,6 +112,22 @@ describe('node block', () => {
     expect([memory.load(1), memory.load(2)], 'a later writer repairs it').to.deep.equal([0, 0]);
   });
 
+  it('what lanes stage is bounded over all of them, also above 2 GiB, and a dead lane has nothing staged', () => {
+    const block = new NodeBlock(createNodeBlock(16, 1));
+    const limit = 2 ** 31 - 1;
+    expect(block.reserveStaged(0, 2_000_000_000, limit)).to.equal(true);
+    expect([block.reserveStaged(15, 147_483_648, limit), block.reserveStaged(15, 147_483_647, limit)]).to.deep.equal([
+      false,
+      true,
+    ]);
+    expect(block.reserveStaged(3, 1, limit)).to.equal(false);
+    block.releaseStaged(15, 147_483_647);
+    expect(block.reserveStaged(3, 147_483_647, limit)).to.equal(true);
+    block.buryBytes(0);
+    expect(block.reserveStaged(1, 2_000_000_000, limit)).to.equal(true);
+    expect(block.readCell(0, 0)).to.equal(0);
+  });
+
   it('refuses memory of another layout', () => {
     expect(errorCode(() => new NodeBlock(new SharedArrayBuffer(1024)))).to.equal('ERR_CONDUIT_BROKEN');
   });

@@ -20,7 +20,8 @@ import {
   requestMapLength,
   writeRequestHeader,
 } from '../../../lib/wire/envelope.js';
-import { encodeHeaderMap, formatMuxSlot, parseMuxSlot } from '../../../lib/wire/header-map.js';
+import { encodeHeaderMap } from '../../../lib/wire/header-map.js';
+import { formatMuxSlot, parseMuxSlot } from '../../../lib/wire/mux-slot.js';
 import { BATCH_HANDLERS, DRAIN_EXEMPT_HANDLERS } from '../../../lib/wire/names.js';
 import { type ResponseId, responseIdFromU128, responseIdToU128 } from '../../../lib/wire/response-id.js';
 import {
