@@ -20,6 +20,7 @@ const SETTLE_MS = 45_000;
 const CLOSE_MS = 12_000;
 /** Time between two flushes of a manual producer. */
 const PASS_MS = 12;
+const BEGIN_MS = 10;
 const CREDIT_CHECK_STEPS = 8;
 const MAX_STEPS = 400_000;
 const MAX_FAILURES = 5;
@@ -96,7 +97,8 @@ class Simulation implements Stage {
       await this.world.enter(async () => {
         await this.start();
         this.planAll();
-        await this.phase(this.world.now + this.scenario.activeMs);
+        // A little longer than the last stream takes to begin.
+        await this.phase(this.world.now + this.scenario.activeMs + BEGIN_MS);
         await this.settle();
         await this.tidy();
         await this.closeAll();

@@ -30,6 +30,15 @@ const EPOCH_MS = Date.UTC(2030, 0, 1);
 /** `performance.now()` at the start of the world: code must not depend on its being small. */
 const ORIGIN_MS = 5_000;
 
+/** When memory is collected no seed decides: in a world it never is. */
+class NothingIsCollected {
+  register(): void {}
+
+  unregister(): boolean {
+    return false;
+  }
+}
+
 type Target = Record<string, unknown>;
 
 /** Installs the substitutes. Call what is returned to restore Node's. */
@@ -58,6 +67,7 @@ export function substitute(world: Substitutes): () => void {
     replace(require('node:timers') as object, name, timers.clear);
   }
   replace(require('node:timers/promises') as object, 'setTimeout', timers.pause);
+  replace(globalThis, 'FinalizationRegistry', NothingIsCollected);
   replace(performance, 'now', () => ORIGIN_MS + world.now());
   replace(Date, 'now', () => Math.floor(EPOCH_MS + world.now()));
   replace(require('node:crypto') as object, 'randomBytes', world.randomBytes);
