@@ -31,7 +31,7 @@ interface LaneInside {
 
 interface NodeInside {
   readonly parts: {
-    readonly shutdown: { readonly host: { readonly lanes: readonly Lane[] } };
+    readonly shutdown: { readonly host: { readonly seats: readonly { readonly running: Lane }[] } };
     readonly plane: {
       liveRows(): { senders: number; receivers: number };
       readonly receiverEnds: readonly ({ readonly records?: { readonly length: number } } | undefined)[];
@@ -57,7 +57,7 @@ function inside(node: Velo): NodeInside['parts'] {
 }
 
 export function lanesOf(node: Velo): readonly Lane[] {
-  return inside(node).shutdown.host.lanes;
+  return inside(node).shutdown.host.seats.map(({ running }) => running);
 }
 
 export function metricsOf(lane: Lane): MuxMetrics {
