@@ -53,7 +53,7 @@ streamSuite('records that reach no stream', (host, nodes) => {
       const scrape = await Scrape.of(registry);
       expect(scrape.by('velo_streaming_mux_records_dropped_total', 'reason')).to.deep.equal({
         ...{ stale_epoch: 1, lane_mismatch: 2, slot_collision: 3, unknown_slot: 4, closed_slot: 5, duplicate: 6 },
-        ...{ generation: 7, stale_singleton: 0 },
+        ...{ generation: 7, stale_singleton: 0, withheld_overflow: 0 },
       });
       expect(scrape.value('velo_streaming_mux_generation_mismatch_total')).to.equal(7);
       await peer.batch(
