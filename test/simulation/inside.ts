@@ -3,7 +3,7 @@
 
 import type { Velo } from '../../lib/index.js';
 import { IngressStream } from '../../lib/lanes/ingress-stream.js';
-import type { Lane } from '../../lib/lanes/lane.js';
+import { Lane } from '../../lib/lanes/lane.js';
 import type { EgressSlot } from '../../lib/mux/egress-slot.js';
 import type { IngressSlot } from '../../lib/mux/ingress-slot.js';
 import type { IngressTable } from '../../lib/mux/ingress-table.js';
@@ -29,9 +29,15 @@ interface LaneInside {
   readonly peers: readonly (PeerInside | undefined)[];
 }
 
+/** The inline host: its lanes, or the seats in which they run. */
+interface HostInside {
+  readonly lanes?: readonly Lane[];
+  readonly seats?: readonly { readonly running: Lane }[];
+}
+
 interface NodeInside {
   readonly parts: {
-    readonly shutdown: { readonly host: { readonly seats: readonly { readonly running: Lane }[] } };
+    readonly shutdown: { readonly host: HostInside };
     readonly plane: {
       liveRows(): { senders: number; receivers: number };
       readonly receiverEnds: readonly ({ readonly records?: { readonly length: number } } | undefined)[];
@@ -57,7 +63,8 @@ function inside(node: Velo): NodeInside['parts'] {
 }
 
 export function lanesOf(node: Velo): readonly Lane[] {
-  return inside(node).shutdown.host.seats.map(({ running }) => running);
+  const { lanes, seats } = inside(node).shutdown.host;
+  return lanes ?? seats!.map(({ running }) => running);
 }
 
 export function metricsOf(lane: Lane): MuxMetrics {
@@ -158,10 +165,10 @@ export function describeSlots(node: Velo, anchor: bigint): string {
     for (const { egress } of slotsByPeer(lane))
       for (const slot of egress.flat()) {
         if (slot.anchorHi >>> 0 !== hi || slot.anchorLo >>> 0 !== lo) continue;
-        const { id, state, credit, nextSeq, withheld, inlet, fences, inletState } = slot;
+        const { id, state, credit, nextSeq, withheld, inlet, inletState } = slot;
         found.push(
           `sends as slot ${id >>> 8}.${id & 0xff}: state ${state}, credit ${credit}, next ${nextSeq}, ${withheld.length} withheld, ` +
-            `${inlet.length} stand, ${fences} fences, inlet ${inletState}`,
+            `${inlet.length} stand, inlet ${inletState}`,
         );
       }
   }
@@ -227,7 +234,13 @@ export function observe(report: (check: string, message: string) => void): () =>
     if (this.parked ? !this.gate.kicked && !this.ready.isEmpty : this.gate.staged > 0)
       report('kick lost', `${this.gate.staged} records are staged behind a kick, parked: ${this.parked}`);
   };
+  const { fail } = Lane.prototype;
+  Lane.prototype.fail = function (this: Lane, error: unknown) {
+    report('lane died', error instanceof Error ? (error.stack ?? error.message) : String(error));
+    fail.call(this, error);
+  };
   return () => {
+    Lane.prototype.fail = fail;
     stream.deliver = deliver;
     stream.slotClosed = slotClosed;
     batcher.turn = turn;
