@@ -17,8 +17,9 @@ import {
 } from '../../lib/wire/envelope.js';
 import { FINALIZED_BYTES, ITEM_PREFIX } from '../../lib/wire/frame.js';
 import { encodeHello } from '../../lib/wire/hello.js';
-import { parseJson } from '../../lib/wire/json.js';
+import { parseJson, stringifyJson } from '../../lib/wire/json.js';
 import { BATCH_HANDLERS, DRAIN_EXEMPT_HANDLERS, HANDLER_HELLO, HANDLER_LIST } from '../../lib/wire/names.js';
+import { PeerInfo } from '../../lib/wire/peer-info.js';
 import {
   encodeFrame,
   FRAME_ACK,
@@ -26,6 +27,7 @@ import {
   FRAME_RESPONSE,
   MAX_FRAME_BODY,
 } from '../../lib/wire/transport-frame.js';
+import { generateInstanceId } from '../../lib/wire/worker-id.js';
 import { loadCaptures } from '../support/captures.js';
 import { bytesInUse } from '../support/memory.js';
 import { failure, holdsNothing, introduce, range, readAll, until, within } from '../support/nodes.js';
@@ -85,6 +87,8 @@ class WireWorld {
   private readonly captured: Uint8Array[];
   private readonly attaching: Promise<unknown>[] = [];
   private dirty: Socket | undefined;
+  /** Who says hello with addresses that chance has changed: the peer itself must stay where the node can tell it what it opens. */
+  private readonly decoy: PeerInfo;
   private nextSlot = 0;
   private epoch = 1n;
 
@@ -97,6 +101,10 @@ class WireWorld {
   ) {
     this.captured = capturedFrames(peer.workerId, node.workerId);
     peer.onAttach = () => this.attachAnswer();
+    this.decoy = new PeerInfo(
+      generateInstanceId((length) => random.bytes(length)),
+      peer.info.address,
+    );
   }
 
   static async create(seed: number): Promise<WireWorld> {
@@ -280,7 +288,7 @@ class WireWorld {
       this.anchors.length > 0 ? random.pick(this.anchors).handle : StreamAnchorHandle.pack(node.workerId, 5n, 'spsc');
     const handle = { hi: anchor.worker, lo: anchor.local };
     const cancel = { hi: peer.workerId, lo: random.u64() };
-    if (handler === HANDLER_HELLO) return parseJson(encodeHello(peer.info)) as Record<string, unknown>;
+    if (handler === HANDLER_HELLO) return parseJson(encodeHello(this.decoy)) as Record<string, unknown>;
     if (handler === '_stream_cancel' || handler === '_stream_stop')
       return { sender_stream_id: random.oneIn(2) ? random.u64() : BigInt(random.below(3)) };
     return {
@@ -358,8 +366,6 @@ class WireWorld {
     }
     const anchor = node.createAnchor();
     this.anchors.push(anchor);
-    // A hello whose bytes were changed may have moved the peer to where it does not listen.
-    await peer.fire(HANDLER_HELLO, encodeHello(peer.info));
     const answer = await within(PATIENCE_MS, peer.attach(anchor.handle));
     if (!answer.ok) throw new Error(answer.reason);
     const session = answer.value.routingSessionId;
@@ -377,8 +383,12 @@ class WireWorld {
       const sender = await node.attachAnchor<number>(
         StreamAnchorHandle.pack(peer.workerId, BigInt(1 + random.below(5)), 'spsc'),
       );
-      for (let i = 0; i < 5 && sender.trySend(i); i += 1);
-      await sender.close();
+      // The peer may have closed it already: then a send fails, and its application ends it all the same.
+      try {
+        for (let i = 0; i < 5 && sender.trySend(i); i += 1);
+      } finally {
+        await sender.close();
+      }
     };
     // Whatever comes of it has a code.
     this.attaching.push(stream().catch((error: unknown) => failureOf(error)));
@@ -414,14 +424,21 @@ class WireWorld {
   private async closeSenders(): Promise<void> {
     const { node, peer } = this;
     let closed = 0;
-    const close = (batch: BatchEncoder) => {
-      for (const { slot } of recordsOf(peer, RECORD_OPEN_SLOT)) batch.closeSlot(slot, 0, CLOSE_UNKNOWN_SLOT);
-    };
     await until('the node holds no sender', () => {
-      const opened = recordsOf(peer, RECORD_OPEN_SLOT).length;
-      if (opened > closed) void peer.batch(0, close, { epoch: MAX_U64 });
-      closed = opened;
+      const opened = recordsOf(peer, RECORD_OPEN_SLOT);
+      if (opened.length > closed)
+        for (const lane of new Set(opened.map((record) => record.lane))) {
+          const slots = opened.filter((record) => record.lane === lane).map(({ slot }) => slot);
+          const close = (batch: BatchEncoder) => {
+            for (const slot of slots) batch.closeSlot(slot, 0, CLOSE_UNKNOWN_SLOT);
+          };
+          void peer.batch(lane, close, { epoch: MAX_U64 });
+        }
+      closed = opened.length;
       return node.stats().senders === 0;
+    }).catch(async (error: unknown) => {
+      const opened = recordsOf(peer, RECORD_OPEN_SLOT).map(({ lane, slot }) => [lane, slot]);
+      throw new Error(`${String(error)}: ${stringifyJson([node.stats(), opened, await node.streams()])}`);
     });
   }
 
@@ -437,9 +454,8 @@ class WireWorld {
     await until('the node holds nothing of the peer', () => holdsNothing(node)).catch((error: unknown) => {
       throw new Error(`${String(error)}: ${JSON.stringify(node.stats())}`);
     });
-    const { connectionsOpened, connectionsClosed, readerStalls, epochDeaths } = node.stats();
-    expect(connectionsOpened).to.be.at.least(connectionsClosed);
-    expect([readerStalls, epochDeaths].every(Number.isSafeInteger)).to.equal(true);
+    // No frame made its handler throw: what closed a connection was its framing.
+    expect(node.stats()).to.include({ handlerErrors: 0, readerStalls: 0, stagedRecords: 0 });
     await this.expectServed();
   }
 }
