@@ -6,6 +6,7 @@ import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from 
 import { Lane } from './lane.js';
 import { meshPorts, type PreparedLane, prepareLane, rejoinMesh } from './lane-boot.js';
 import type { MeshPort } from './lane-mesh.js';
+import { LocalPort } from './local-port.js';
 import { NO_RESTART, RestartLimit } from './restart-limit.js';
 import { type StreamEnds, sumOfEnds } from './streams-end.js';
 
@@ -43,7 +44,7 @@ class InlineHost implements LaneHost {
   constructor(private readonly prepare: (options: LaneOptions, mesh: readonly MeshPort[]) => PreparedLane) {}
 
   async start(options: readonly LaneOptions[], maxRestarts: number): Promise<void> {
-    const mesh = meshPorts(options.length);
+    const mesh = meshPorts(options.length, LocalPort.pair);
     for (const [lane, given] of options.entries()) {
       const life = this.prepare(given, mesh[lane]!);
       const limit = new RestartLimit(maxRestarts);
@@ -98,7 +99,7 @@ class InlineHost implements LaneHost {
 
   /** Ports for the lane that starts again; the lanes that run get the other ends. */
   private meshFor(lane: number): MeshPort[] {
-    return rejoinMesh(lane, this.seats.length, (to, mesh) => {
+    return rejoinMesh(lane, this.seats.length, LocalPort.pair, (to, mesh) => {
       const { dead, running } = this.seats[to]!;
       if (!dead) running.staging.join(mesh);
       return !dead;

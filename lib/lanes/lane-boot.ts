@@ -6,7 +6,7 @@ import type { ErrorCode } from '../errors.js';
 import { ClientConduit, createConduit } from '../plane/conduit.js';
 import { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import type { LaneLink, LaneMemory, LaneOptions } from './host.js';
-import type { MeshPort } from './lane-mesh.js';
+import type { LanePort, MeshPort } from './lane-mesh.js';
 import type { SocketFile } from './socket-file.js';
 import type { StreamEnds } from './streams-end.js';
 
@@ -47,11 +47,14 @@ export interface PreparedLane {
   dispose(): void;
 }
 
+/** Makes the two ends of a port between two lanes. */
+export type MakeChannel = () => { readonly port1: LanePort; readonly port2: LanePort };
+
 /** The ports of every lane to the others: lane 0 has one to each, each has one to lane 0. */
-export function meshPorts(lanes: number): MeshPort[][] {
+export function meshPorts(lanes: number, channel: MakeChannel): MeshPort[][] {
   const ports: MeshPort[][] = [[]];
   for (let lane = 1; lane < lanes; lane++) {
-    const { port1, port2 } = new MessageChannel();
+    const { port1, port2 } = channel();
     ports[0]!.push({ lane, port: port1 });
     ports.push([{ lane: 0, port: port2 }]);
   }
@@ -62,11 +65,16 @@ export function meshPorts(lanes: number): MeshPort[][] {
  * Ports for a lane that starts again. `give` hands the far end of each to the lane it belongs to; false: that lane does not run, and
  * makes the port itself when it starts.
  */
-export function rejoinMesh(lane: number, lanes: number, give: (to: number, mesh: MeshPort) => boolean): MeshPort[] {
+export function rejoinMesh(
+  lane: number,
+  lanes: number,
+  channel: MakeChannel,
+  give: (to: number, mesh: MeshPort) => boolean,
+): MeshPort[] {
   const ports: MeshPort[] = [];
   const others = lane === 0 ? Array.from({ length: lanes - 1 }, (_, i) => i + 1) : [0];
   for (const other of others) {
-    const { port1, port2 } = new MessageChannel();
+    const { port1, port2 } = channel();
     if (give(other, { lane, port: port2 })) ports.push({ lane: other, port: port1 });
   }
   return ports;
@@ -109,5 +117,5 @@ export function prepareLane(
 }
 
 export function transferList(boot: LaneBoot): MessagePort[] {
-  return [boot.control, boot.parcelsIn, boot.parcelsOut, ...boot.mesh.map(({ port }) => port)];
+  return [boot.control, boot.parcelsIn, boot.parcelsOut, ...boot.mesh.map(({ port }) => port as MessagePort)];
 }

@@ -12,11 +12,15 @@ import { type ErrorCode, VeloError } from '../errors.js';
 import type { RequestEnvelope } from '../wire/envelope.js';
 import { HEADER_RENDEZVOUS } from '../wire/names.js';
 import type { BatchShelf, BatchSource, Fetched, StagedAccount } from './batch-shelf.js';
+import { LocalPort } from './local-port.js';
+
+/** A real port between threads, or a local one. */
+export type LanePort = MessagePort | LocalPort;
 
 /** One end of a port, for the lane `to` which the other end belongs. */
 export interface MeshPort {
   readonly lane: number;
-  readonly port: MessagePort;
+  readonly port: LanePort;
 }
 
 /** From another lane to lane 0. */
@@ -54,7 +58,7 @@ export interface HubServices {
 
 /** What is open with one lane. */
 interface Spoke {
-  readonly port: MessagePort;
+  readonly port: LanePort;
   readonly staged: Set<number>;
   /** Pulls that are not over, with what ends those that are done. */
   readonly pulls: Map<number, (() => void) | undefined>;
@@ -78,7 +82,7 @@ export class MeshHub {
     }
     const spoke: Spoke = { port, staged: new Set(), pulls: new Map(), ended: false };
     this.spokes.set(lane, spoke);
-    port.on('message', (message: ToHub) => this.lane.inTurn(() => this.hear(spoke, message)));
+    listen(port, (message) => this.lane.inTurn(() => this.hear(spoke, message as ToHub)));
     port.on('close', () => this.lane.inTurn(() => this.leave(lane, spoke)));
     port.unref();
   }
@@ -89,7 +93,7 @@ export class MeshHub {
    */
   drain(): void {
     for (const spoke of this.spokes.values()) {
-      for (let next = receiveMessageOnPort(spoke.port); next !== undefined; next = receiveMessageOnPort(spoke.port))
+      for (let next = receive(spoke.port); next !== undefined; next = receive(spoke.port))
         this.hear(spoke, next.message as ToHub);
     }
   }
@@ -158,7 +162,7 @@ export class MeshHub {
 
   private say(spoke: Spoke, message: FromHub, memory?: ArrayBuffer): void {
     // To a port that is closed this does nothing.
-    spoke.port.postMessage(message, memory === undefined ? [] : [memory]);
+    post(spoke.port, message, memory);
   }
 
   /** The other end is closed. What a lane that died had staged goes; after an orderly end receivers may still come for it. */
@@ -171,6 +175,20 @@ export class MeshHub {
   }
 }
 
+function receive(port: LanePort): { message: unknown } | undefined {
+  return port instanceof LocalPort ? port.take() : receiveMessageOnPort(port);
+}
+
+function listen(port: LanePort, hear: (message: unknown) => void): void {
+  if (port instanceof LocalPort) port.on('message', hear);
+  else port.on('message', hear);
+}
+
+function post(port: LanePort, message: ToHub | FromHub, memory: ArrayBuffer | undefined): void {
+  if (port instanceof LocalPort) port.postMessage(message);
+  else port.postMessage(message, memory === undefined ? [] : [memory]);
+}
+
 interface Waiting {
   readonly resolve: (fetched: Fetched) => void;
   readonly reject: (error: VeloError) => void;
@@ -178,7 +196,7 @@ interface Waiting {
 
 /** The end of any other lane. Without a port (lane 0 is dead) nothing can be staged, and nothing pulled. */
 export class MeshEnd implements BatchShelf, BatchSource {
-  private port: MessagePort | undefined;
+  private port: LanePort | undefined;
   private readonly staged = new Map<number, () => void>();
   private readonly pulls = new Map<number, Waiting>();
   private nextTicket = 1;
@@ -195,7 +213,7 @@ export class MeshEnd implements BatchShelf, BatchSource {
     this.port?.close();
     this.lost();
     this.port = port;
-    port.on('message', (message: FromHub) => this.lane.inTurn(() => this.hear(message)));
+    listen(port, (message) => this.lane.inTurn(() => this.hear(message as FromHub)));
     port.on('close', () => this.lane.inTurn(() => this.leave(port)));
     port.unref();
     this.freed();
@@ -281,10 +299,10 @@ export class MeshEnd implements BatchShelf, BatchSource {
   }
 
   private say(message: ToHub, memory?: ArrayBuffer): void {
-    this.port?.postMessage(message, memory === undefined ? [] : [memory]);
+    if (this.port !== undefined) post(this.port, message, memory);
   }
 
-  private leave(port: MessagePort): void {
+  private leave(port: LanePort): void {
     if (this.port !== port) return;
     this.port = undefined;
     this.lost();

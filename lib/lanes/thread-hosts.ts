@@ -2,6 +2,7 @@
 // their deaths, put a new lane in the place of a dead one, on the same port, and take all of them down.
 
 import { performance } from 'node:perf_hooks';
+import { MessageChannel, type MessagePort } from 'node:worker_threads';
 import { VeloError } from '../errors.js';
 import { Deadline } from './deadline.js';
 import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
@@ -41,6 +42,8 @@ export async function startThreadHost(
   return host;
 }
 
+const makeChannel = () => new MessageChannel();
+
 /** The place of one lane: its thread, and the lane that lives there now, or did last. */
 interface Seat {
   readonly lane: number;
@@ -78,7 +81,7 @@ class ThreadHost implements LaneHost {
     maxRestarts: number,
   ): Promise<void> {
     this.prepare = prepare;
-    const mesh = meshPorts(options.length);
+    const mesh = meshPorts(options.length, makeChannel);
     for (const [lane, given] of options.entries()) {
       const thread = makeThread((error) => {
         seat.lastError = error.message;
@@ -207,11 +210,11 @@ class ThreadHost implements LaneHost {
 
   /** Ports for the lane that starts again; the lanes that run get the other ends. */
   private meshFor(lane: number): MeshPort[] {
-    return rejoinMesh(lane, this.seats.length, (to, mesh) => {
+    return rejoinMesh(lane, this.seats.length, makeChannel, (to, mesh) => {
       const { ended, life } = this.seats[to]!;
       if (ended) return false;
       const order: LaneOrder = { type: 'mesh', mesh };
-      life.control.postMessage(order, [mesh.port]);
+      life.control.postMessage(order, [mesh.port as MessagePort]);
       return true;
     });
   }
