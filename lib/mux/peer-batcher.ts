@@ -445,7 +445,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
   private readonly applyControl = (slot: EgressSlot): void => {
     const outcome = this.life.applyControl(slot);
     if (outcome === CONTROL_SERVE) this.ready.push(slot);
-    else if (outcome === CONTROL_EPOCH_OVER) this.endEpoch('a singleton was not admitted');
+    else if (outcome === CONTROL_EPOCH_OVER) this.endEpoch('a singleton was refused');
     // A peer may close what it was never told of: the next id is easily guessed.
     if (slot.state === SLOT_CLOSED) this.openQueue.delete(slot);
   };
