@@ -73,7 +73,9 @@ class InlineHost implements LaneHost {
   /** A lane that failed does nothing any more, but its sockets stand: they go first, and then whoever must hear does. */
   private async died(lane: number, dead: Lane, reason: string): Promise<void> {
     const seat = this.seats[lane]!;
-    if (seat.running === dead) seat.dead = true;
+    // A lane that fails while it starts says so twice.
+    if (seat.running !== dead || seat.dead) return;
+    seat.dead = true;
     await dead.close(0);
     if (this.closing || seat.running !== dead) return;
     this.onLaneDeath(lane, reason);

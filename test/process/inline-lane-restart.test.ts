@@ -13,7 +13,7 @@ import { ClientRows, createClientRows, type PlaneSizes, WorkerConduit } from '..
 import { createNodeBlock, NodeBlock } from '../../lib/plane/node-block.js';
 import { startLanes } from '../../lib/start-lanes.js';
 import { generateInstanceId, workerIdOf } from '../../lib/wire/worker-id.js';
-import { failure, nodesOfSuite, until } from '../support/nodes.js';
+import { failure, nodesOfSuite, pause, until } from '../support/nodes.js';
 
 interface Parts {
   readonly host: LaneHost;
@@ -102,6 +102,29 @@ describe('a lane on the calling thread that fails', () => {
     plane.plane.port(0).drain();
     await failure('ERR_LANE_DIED', plane.messenger.unary(other.instanceId, 'echo'));
     await until('another one runs', () => plane.laneRestarts === 1);
+    expect(await plane.messenger.unary(other.instanceId, 'echo', new Uint8Array(3))).to.have.length(3);
+  });
+
+  it('one that fails while it starts dies once, and is replaced once', async () => {
+    const { plane, host } = await meet({ lanes: 2, maxLaneRestarts: 10 });
+    const deaths: string[] = [];
+    const { onLaneDeath, onLaneRestart } = host;
+    host.onLaneDeath = (lane, reason) => {
+      deaths.push(reason);
+      onLaneDeath(lane, reason);
+    };
+    let starts = 0;
+    host.onLaneRestart = (lane, link) => {
+      onLaneRestart(lane, link);
+      starts += 1;
+      // It does not listen yet.
+      if (starts === 1) host.terminate(lane, 'too early');
+    };
+    host.terminate(0, 'first');
+    await until('another one runs', () => plane.laneRestarts === 1);
+    // Longer than the third replacement would wait.
+    await pause(500);
+    expect([deaths, starts, plane.laneRestarts]).to.deep.equal([['first', 'too early'], 2, 1]);
     expect(await plane.messenger.unary(other.instanceId, 'echo', new Uint8Array(3))).to.have.length(3);
   });
 
