@@ -1,10 +1,11 @@
 // Requests whose payload is staged at its sender: the lane pulls it and then hands the request on as an ordinary one. It bounds how
-// many are pulled at a time, how many wait, and the bytes of all; it must never allocate by a peer's word alone, and never let
-// a request end without its sender being told.
+// many are pulled at a time, how many wait, and the bytes of all, half of each for one owner; it must never allocate by a peer's word
+// alone, never let one peer keep the others from being served, and never let a request end without its sender being told.
 
 import { VeloError } from '../errors.js';
 import { planReply, type ReplyPlan } from '../messenger/dispatch-plan.js';
-import { type Claim, FifoBudget } from '../messenger/fifo-budget.js';
+import { FairBudget } from '../messenger/fair-budget.js';
+import type { Claim } from '../messenger/fifo-budget.js';
 import { endLease, type PullRpc, pull } from '../messenger/pull.js';
 import type { RendezvousMetrics } from '../metrics/rendezvous-metrics.js';
 import { u64High, u64Low } from '../wire/bytes.js';
@@ -60,9 +61,10 @@ interface Fetch {
 }
 
 export class StagedIntake implements BatchSource {
-  private readonly places: FifoBudget;
-  private readonly bytes: FifoBudget;
-  private headerBytes = 0;
+  // By owner of the payload: what it does not answer holds its own places only.
+  private readonly places: FairBudget<PeerLink>;
+  private readonly bytes: FairBudget<PeerLink>;
+  private readonly headers: FairBudget<PeerLink>;
   private readonly pulling = new Set<Promise<void>>();
 
   constructor(
@@ -71,8 +73,10 @@ export class StagedIntake implements BatchSource {
     private readonly calls: LaneCalls,
   ) {
     const { maxPulls, pullBytesMax } = options;
-    this.places = new FifoBudget(maxPulls, 'maxPulls', MAX_WAITING_PULLS);
-    this.bytes = new FifoBudget(pullBytesMax, 'pullBytesMax', maxPulls);
+    this.places = new FairBudget(maxPulls, 'maxPulls', MAX_WAITING_PULLS);
+    // Each has a place.
+    this.bytes = new FairBudget(pullBytesMax, 'pullBytesMax', 2 * maxPulls);
+    this.headers = new FairBudget(MAX_WAITING_PULL_BYTES, 'bytes of waiting headers', 0);
   }
 
   /** A request with an `_rv` header came for `link`. The buffer is lent. */
@@ -83,12 +87,13 @@ export class StagedIntake implements BatchSource {
     headerLength: number,
     link: ClientLink,
   ): void {
-    let fetch: Fetch;
+    let fetch: Fetch | undefined;
+    let kept: Claim;
     try {
-      if (this.headerBytes + headerLength > MAX_WAITING_PULL_BYTES)
-        throw new VeloError('ERR_LIMIT', `${this.headerBytes} bytes of staged requests already wait`);
       fetch = this.place(envelope);
+      kept = this.headers.take(fetch.owner, headerLength);
     } catch (error) {
+      fetch?.place.end();
       this.options.metrics.record('get', false, 0);
       this.refuse(envelope, error);
       return;
@@ -100,7 +105,6 @@ export class StagedIntake implements BatchSource {
     const head = new Uint8Array(FRAME_HEAD_BYTES + headerLength);
     writeU32(head, 0, headerLength);
     head.set(buffer.subarray(headerAt, headerAt + headerLength), FRAME_HEAD_BYTES);
-    this.headerBytes += headerLength;
     const work = this.fetch(fetch, head)
       // Its share is kept until the client has room: until then no further payload takes its memory.
       .then(
@@ -115,9 +119,7 @@ export class StagedIntake implements BatchSource {
           gate.release();
         },
       )
-      .finally(() => {
-        this.headerBytes -= headerLength;
-      });
+      .finally(kept.end);
     this.track(work);
   }
 
@@ -141,7 +143,7 @@ export class StagedIntake implements BatchSource {
     const owner = this.router.peerOf(u64High(handle.worker), u64Low(handle.worker));
     if (owner === undefined)
       throw new VeloError('ERR_UNKNOWN_PEER', `worker ${handle.worker}, which owns the payload, is not registered`);
-    return { handle, owner, place: this.places.take(1) };
+    return { handle, owner, place: this.places.take(owner, 1) };
   }
 
   /** Pulls a payload and releases it at its owner. It comes behind a copy of `head`, in memory of its own. */
@@ -165,7 +167,7 @@ export class StagedIntake implements BatchSource {
       });
       giveUp.catch(() => {});
       const room = async (length: number): Promise<Uint8Array> => {
-        share = this.bytes.take(length);
+        share = this.bytes.take(owner, length);
         await share.granted;
         bytes = behind(head, length);
         return bytes.subarray(head.length);

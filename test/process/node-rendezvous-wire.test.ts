@@ -466,8 +466,8 @@ streamSuite('a node that pulls, from a foreign node', (host, nodes) => {
     ).to.deep.equal([1, 2].map((id) => leaseOn(new DataHandle(peer.workerId, BigInt(id)), id)));
   });
 
-  it('no more than maxPulls at a time; the others wait in order, and those beyond the queue are refused', async () => {
-    await start({ maxPulls: 3 });
+  it('no more than half of maxPulls at a time for one peer; the others wait in order, and those beyond its half of the queue are refused', async () => {
+    await start({ maxPulls: 6 });
     // The connection stands: from here on requests arrive in the order of their calls.
     await peer.hello();
     let open = () => {};
@@ -475,11 +475,13 @@ streamSuite('a node that pulls, from a foreign node', (host, nodes) => {
       open = resolve;
     });
     own(pattern(10), 10, { pull: (_, chunk) => gate.then(() => chunk) });
-    const waiting = 1_024;
+    const waiting = 512;
     const answers = range(1, 4 + waiting).map((local) => staged(local));
     await until('three are pulled', () => seen('_rv_pull').length === 3);
     const refused = await staged(5_000);
-    expect(refused.text).to.include(`${PREFIX}1024 already wait`).and.include('maxPulls = 3');
+    expect(refused.text)
+      .to.include(`${PREFIX}512 of this peer, and 512 in all, already wait`)
+      .and.include('maxPulls = 6');
     await pause(LATER_MS);
     expect(seen('_rv_acquire')).to.have.length(3);
     open();
@@ -487,6 +489,26 @@ streamSuite('a node that pulls, from a foreign node', (host, nodes) => {
     const order = got.map(({ rv }) => Number(DataHandle.fromText(rv!).local));
     expect(order).to.deep.equal([...order].sort((a, b) => a - b));
     expect(order).to.have.length(3 + waiting);
+  });
+
+  it('an owner that never answers keeps its own half of the places, of the queue and of the bytes only', async () => {
+    await start({ maxPulls: 4, pullBytesMax: 4_000 });
+    await peer.hello();
+    own(pattern(1_500), 1_500, { pull: () => new Promise<ServiceAnswer>(() => {}) });
+    // More than its half of all three.
+    for (const local of range(1, 700)) void staged(local);
+    await until('it has taken what it may', () => seen('_rv_acquire').length === 2 && seen('_rv_pull').length === 1);
+    const silent = peer;
+    try {
+      const other = await WirePeer.listen();
+      node.registerPeer(other.info);
+      peer = other.faces(node);
+      own(pattern(1_500), 500);
+      for (const answer of await Promise.all(range(1, 21).map((local) => staged(local))))
+        expect(answer.text).to.equal('took 1500');
+    } finally {
+      await silent.close();
+    }
   });
 
   it('pullBytesMax delays the chunks of a payload, whatever the number of pulls; a lone one always fits', async () => {
