@@ -54,6 +54,7 @@ export async function piscinaThreads(file: URL): Promise<MakeThread> {
 
 class PoolThread implements LaneThread {
   private pool: Piscina | undefined;
+  private stopped: Promise<void> | undefined;
 
   constructor(
     private readonly makePool: () => Piscina,
@@ -71,7 +72,9 @@ class PoolThread implements LaneThread {
     const { pool } = this;
     this.pool = undefined;
     // Also ends the thread that the pool has put in the place of one that died.
-    await pool?.destroy();
+    if (pool !== undefined) this.stopped = pool.destroy();
+    // Whoever asks again waits for the same end: the port must be free.
+    await this.stopped;
   }
 
   end(_graceMs: number): Promise<void> {
