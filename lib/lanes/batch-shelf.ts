@@ -43,6 +43,8 @@ export class StagedAccount {
 export interface BatchShelf {
   /** Sets room aside. False: the node has staged too much, or what is staged has no place to lie now. */
   reserve(bytes: number): boolean;
+  /** What is staged will never have a place to lie again. */
+  readonly isGone: boolean;
   /** Gives back room that no batch took. */
   release(bytes: number): void;
   /**

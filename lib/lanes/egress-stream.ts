@@ -10,6 +10,7 @@ import {
   ENDING_NONE,
   SENDER_CANCELLED,
   SENDER_CLOSED,
+  SENDER_LANE_DIED,
   SENDER_OPEN_FAILED,
   SENDER_OPENED,
   SENDER_OVER,
@@ -100,6 +101,12 @@ export class EgressStream implements SlotOwner, BeatSource {
 
   pulledChanged(slot: EgressSlot): void {
     if (this.link.publishPulled(this)) slot.notifyPull = false;
+  }
+
+  /** A record of it can never leave, because the lane that it had to lie on stays dead. */
+  strand(): void {
+    this.flag(SENDER_CLOSED | SENDER_LANE_DIED);
+    this.batcher.abandon(this.slot);
   }
 
   /** A sender that was told to cancel, by message perhaps, has nobody left to beat for. */

@@ -2,6 +2,7 @@
 // often. Everything else is the same: the same lane, the same rings, the same order.
 
 import { performance } from 'node:perf_hooks';
+import { MESSENGER_LANE } from './commands.js';
 import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
 import { Lane } from './lane.js';
 import { meshPorts, type PreparedLane, prepareLane, rejoinMesh } from './lane-boot.js';
@@ -40,6 +41,8 @@ class InlineHost implements LaneHost {
   onLaneRunning: (lane: number) => void = () => {};
   private readonly seats: Seat[] = [];
   private closing = false;
+  /** Lane 0 stays dead. */
+  private hubGone = false;
 
   constructor(private readonly prepare: (options: LaneOptions, mesh: readonly MeshPort[]) => PreparedLane) {}
 
@@ -81,6 +84,12 @@ class InlineHost implements LaneHost {
     this.onLaneDeath(lane, reason);
     const delay = seat.limit.died(performance.now());
     if (delay !== NO_RESTART) seat.timer = setTimeout(() => this.restart(seat), delay);
+    else if (lane === MESSENGER_LANE) this.leaveOthersAlone();
+  }
+
+  private leaveOthersAlone(): void {
+    this.hubGone = true;
+    for (const { dead, running } of this.seats) if (!dead) running.leftAlone();
   }
 
   private restart(seat: Seat): void {
@@ -90,6 +99,7 @@ class InlineHost implements LaneHost {
     seat.dead = false;
     const running = this.newLane(seat.lane, seat.life);
     seat.running = running;
+    if (this.hubGone) running.leftAlone();
     const link = linkOf(seat);
     this.links[seat.lane] = link;
     this.onLaneRestart(seat.lane, link);
@@ -103,7 +113,7 @@ class InlineHost implements LaneHost {
   private meshFor(lane: number): MeshPort[] {
     return rejoinMesh(lane, this.seats.length, LocalPort.pair, (to, mesh) => {
       const { dead, running } = this.seats[to]!;
-      if (!dead) running.staging.join(mesh);
+      if (!dead) running.joinMesh(mesh);
       return !dead;
     });
   }

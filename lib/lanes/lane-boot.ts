@@ -34,8 +34,15 @@ export type LaneReport =
   | { type: 'fatal'; message: string }
   | { type: 'closed'; ends: StreamEnds };
 
-/** `close` may come again, with less time. `mesh`: the lane at the other end has started again; the port must be transferred. */
-export type LaneOrder = { type: 'go' } | { type: 'close'; timeoutMs: number } | { type: 'mesh'; mesh: MeshPort };
+/**
+ * `close` may come again, with less time. `mesh`: the lane at the other end has started again; the port must be transferred. `alone`:
+ * lane 0 stays dead.
+ */
+export type LaneOrder =
+  | { type: 'go' }
+  | { type: 'close'; timeoutMs: number }
+  | { type: 'mesh'; mesh: MeshPort }
+  | { type: 'alone' };
 
 /** The client's half of a lane that is about to start. */
 export interface PreparedLane {

@@ -201,6 +201,8 @@ export class MeshEnd implements BatchShelf, BatchSource {
   private readonly pulls = new Map<number, Waiting>();
   private nextTicket = 1;
   private over = false;
+  /** Lane 0 stays dead. */
+  isGone = false;
 
   constructor(
     private readonly lane: MeshLane,
@@ -216,6 +218,13 @@ export class MeshEnd implements BatchShelf, BatchSource {
     listen(port, (message) => this.lane.inTurn(() => this.hear(message as FromHub)));
     port.on('close', () => this.lane.inTurn(() => this.leave(port)));
     port.unref();
+    this.freed();
+  }
+
+  /** Lane 0 is dead, and no other one will take its place. */
+  alone(): void {
+    this.isGone = true;
+    // Whoever waits for room looks again, and finds that there will be none.
     this.freed();
   }
 

@@ -45,6 +45,11 @@ export class LaneStaging {
     this.end?.join(mesh);
   }
 
+  /** Lane 0 stays dead: what this lane should stage never leaves. */
+  alone(): void {
+    this.end?.alone();
+  }
+
   /** Receivers have pulled everything, and no lane will stage more. What other lanes staged lies on lane 0, which therefore ends last. */
   get gone(): boolean {
     return this.rendezvous?.batchesGone ?? true;

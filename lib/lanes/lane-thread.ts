@@ -24,7 +24,8 @@ export function runLane(boot: LaneBoot): Promise<void> {
   return new Promise<void>((resolve) => {
     control.on('message', (order: LaneOrder) => {
       if (order.type === 'go') resolve();
-      else if (order.type === 'mesh') lane.staging.join(order.mesh);
+      else if (order.type === 'mesh') lane.joinMesh(order.mesh);
+      else if (order.type === 'alone') lane.leftAlone();
       else {
         const closed = lane.close(order.timeoutMs);
         if (closing) return;

@@ -6,7 +6,7 @@ import { performance } from 'node:perf_hooks';
 import { VeloError } from '../errors.js';
 import type { Runnable } from '../mux/batcher-types.js';
 import { DrainVisits } from '../mux/drain-visits.js';
-import { SLOT_CLOSED } from '../mux/egress-slot.js';
+import { type EgressSlot, SLOT_CLOSED } from '../mux/egress-slot.js';
 import type { IngressTable } from '../mux/ingress-table.js';
 import type { Receiver } from '../mux/ingress-types.js';
 import type { MuxConfig } from '../mux/mux-config.js';
@@ -42,6 +42,7 @@ import { IngressStream } from './ingress-stream.js';
 import type { LaneBoot, ListeningLane } from './lane-boot.js';
 import { LaneEnd } from './lane-end.js';
 import { LaneEvents } from './lane-events.js';
+import type { MeshPort } from './lane-mesh.js';
 import { LaneMetrics, type TransportKey } from './lane-metrics.js';
 import { LaneStaging } from './lane-staging.js';
 import { LaneTimer } from './lane-timer.js';
@@ -92,6 +93,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private readonly claimed: ClaimedBind = { row: 0, generation: 0, credit: 0, byteBudget: 0, heartbeatMs: 0 };
   private readonly liveness: Liveness;
   private scheduled: Runnable[] = [];
+  /** Streams with a record that can never leave: a turn at the most. */
+  private readonly stranded: EgressStream[] = [];
   private readonly drainedTables: IngressTable[] = [];
   private lastRecordAt = 0;
   private nextSweep = 0;
@@ -253,6 +256,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
 
   /** Runs the machines at the published tail, then shows the clients what came of it. */
   endTurn(): void {
+    if (this.stranded.length > 0) for (const stream of this.stranded.splice(0)) stream.strand();
     const scheduled = this.scheduled;
     for (let i = 0; i < scheduled.length; i++) scheduled[i]!.run();
     scheduled.length = 0;
@@ -324,6 +328,22 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
       turn();
       this.endTurn();
     });
+  }
+
+  /** The lane at the other end of the port has started again. */
+  joinMesh(mesh: MeshPort): void {
+    this.inTurn(() => this.staging.join(mesh));
+  }
+
+  /** Lane 0 stays dead. */
+  leftAlone(): void {
+    this.inTurn(() => this.staging.alone());
+  }
+
+  cannotStage({ owner }: EgressSlot): void {
+    // Not now: whoever asks is in the middle of serving the slot.
+    this.stranded.push(owner as EgressStream);
+    this.touch();
   }
 
   /** Room for staged batches came back. */

@@ -3,6 +3,7 @@
 
 import { wireGeneration, workerOrigin } from '../messenger/response-origin.js';
 import { ADMITTED, type BatcherPort, PENDING, type Runnable, type SubmitOutcome } from '../mux/batcher-types.js';
+import type { EgressSlot } from '../mux/egress-slot.js';
 import { IngressTable } from '../mux/ingress-table.js';
 import type { ByteReservation, IngressPort, Receiver } from '../mux/ingress-types.js';
 import { BATCH_HEADROOM, type MuxConfig } from '../mux/mux-config.js';
@@ -59,6 +60,8 @@ export interface PeerLane {
     sessionLo: number,
   ): Receiver | undefined;
   isBound(sessionHi: number, sessionLo: number): boolean;
+  /** A record of the slot can never be staged: its stream must end. */
+  cannotStage(slot: EgressSlot): void;
   batcherMade(batcher: PeerBatcher, peer: PeerLink): void;
   /** Who hears of epochs that end, and of refusals. */
   readonly events: LaneEvents;
@@ -250,8 +253,11 @@ class LaneBatcherPort implements BatcherPort {
     this.lane.pool.release(buffer);
   }
 
-  reserveStaging(bytes: number): boolean {
-    return this.lane.shelf.reserve(bytes);
+  reserveStaging(bytes: number, slot: EgressSlot): boolean {
+    const { shelf } = this.lane;
+    if (shelf.reserve(bytes)) return true;
+    if (shelf.isGone) this.lane.cannotStage(slot);
+    return false;
   }
 
   releaseStaging(bytes: number): void {

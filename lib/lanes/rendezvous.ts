@@ -35,6 +35,7 @@ export interface RendezvousLane extends MeshLane {
 }
 
 export class LaneRendezvous implements BatchShelf {
+  readonly isGone = false;
   /** What is pulled for the streams of this lane. */
   readonly source: BatchSource;
   /** The other lanes. */

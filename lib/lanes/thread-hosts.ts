@@ -4,6 +4,7 @@
 import { performance } from 'node:perf_hooks';
 import { MessageChannel, type MessagePort } from 'node:worker_threads';
 import { VeloError } from '../errors.js';
+import { MESSENGER_LANE } from './commands.js';
 import { Deadline } from './deadline.js';
 import { allOrFirstError, type LaneHost, type LaneLink, type LaneOptions } from './host.js';
 import {
@@ -42,6 +43,7 @@ export async function startThreadHost(
   return host;
 }
 
+const ALONE: LaneOrder = { type: 'alone' };
 const makeChannel = () => new MessageChannel();
 
 /** The place of one lane: its thread, and the lane that lives there now, or did last. */
@@ -69,6 +71,8 @@ class ThreadHost implements LaneHost {
   private readonly seats: Seat[] = [];
   private prepare!: Prepare;
   private closing = false;
+  /** Lane 0 stays dead. */
+  private hubGone = false;
   private whenEnded: () => void = () => {};
   private readonly ends: StreamEnds[] = [];
   private readonly deadline = new Deadline();
@@ -173,8 +177,15 @@ class ThreadHost implements LaneHost {
     seat.lastError = '';
     this.onLaneDeath(seat.lane, reason);
     const delay = seat.limit.died(performance.now());
-    if (delay === NO_RESTART) void seat.thread.stop();
-    else seat.timer = setTimeout(() => void this.restart(seat), delay);
+    if (delay === NO_RESTART) {
+      void seat.thread.stop();
+      if (seat.lane === MESSENGER_LANE) this.leaveOthersAlone();
+    } else seat.timer = setTimeout(() => void this.restart(seat), delay);
+  }
+
+  private leaveOthersAlone(): void {
+    this.hubGone = true;
+    for (const { ended, life } of this.seats) if (!ended) life.control.postMessage(ALONE);
   }
 
   /**
@@ -192,6 +203,7 @@ class ThreadHost implements LaneHost {
     seat.options = { ...seat.options, life: seat.options.life + 1 };
     const life = this.prepare(seat.options, this.meshFor(seat.lane));
     seat.life = life;
+    if (this.hubGone) life.control.postMessage(ALONE);
     const link = life.link(seat.options.port);
     this.links[seat.lane] = link;
     this.onLaneRestart(seat.lane, link);

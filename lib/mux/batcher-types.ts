@@ -49,8 +49,8 @@ export interface BatcherPort {
    * calls `singleton.fetched()`, exactly once and never from inside this call.
    */
   submitSingleton(buffer: Uint8Array, start: number, end: number, singleton: Singleton): SubmitOutcome;
-  /** Sets room for a staged batch aside. False: the node keeps too much already. */
-  reserveStaging(bytes: number): boolean;
+  /** Sets room for a staged batch of the slot aside. False: the node keeps too much already. */
+  reserveStaging(bytes: number, slot: EgressSlot): boolean;
   /** Gives back room that was reserved and not used: no handover, or one that was REFUSED. */
   releaseStaging(bytes: number): void;
   /** The epoch is over, and with it `slots` of ours. For observers. */

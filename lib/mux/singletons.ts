@@ -106,7 +106,7 @@ export class Singletons {
     const full =
       this.pending.size >= MAX_PENDING_SINGLETONS ||
       (this.pendingBytes > 0 && this.pendingBytes + inline > MAX_PENDING_SINGLETON_BYTES);
-    if (full || (staged && !this.port.reserveStaging(bytes))) {
+    if (full || (staged && !this.port.reserveStaging(bytes, slot))) {
       this.wait(slot);
       return undefined;
     }

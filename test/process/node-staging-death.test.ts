@@ -5,12 +5,14 @@
 import { expect } from 'chai';
 import { rawCodec, type StreamAnchor, StreamAnchorHandle, type StreamSender, type Velo } from '../../lib/index.js';
 import type { LaneHost } from '../../lib/lanes/host.js';
-import { RECORD_DATA } from '../../lib/wire/batch.js';
+import { RECORD_CLOSE_SLOT, RECORD_DATA } from '../../lib/wire/batch.js';
+import { RESPONSE_UNARY } from '../../lib/wire/envelope.js';
 import { ITEM_PREFIX } from '../../lib/wire/frame.js';
 import { DataHandle } from '../../lib/wire/handle.js';
-import { BATCH_HANDLERS } from '../../lib/wire/names.js';
+import { encodeHello } from '../../lib/wire/hello.js';
+import { BATCH_HANDLERS, HANDLER_HELLO } from '../../lib/wire/names.js';
 import { dataLease, dataReference, decodeDataReady, pullRequest } from '../../lib/wire/rendezvous-messages.js';
-import { failure, nodesOfSuite, range, readAll, until, within } from '../support/nodes.js';
+import { failure, nodesOfSuite, pause, range, readAll, until, within } from '../support/nodes.js';
 import { batchBytes, StagingPeer } from '../support/staging-peer.js';
 import { accept, dataRecord, openRecord, recordsOf, type SeenRequest, WirePeer } from '../support/wire-peer.js';
 import { kill } from './crashing-lane.js';
@@ -23,6 +25,7 @@ const BIN_32 = 0xc6;
 /** What a record of nearly everything that may be staged leaves for its batch. */
 const BATCH_ROOM = 1_000;
 const SOON_MS = 10_000;
+const HELLO_MS = 300;
 const SLOT = 0x100;
 
 function frameOf(length: number, fill: number): Uint8Array {
@@ -39,6 +42,8 @@ for (const host of ['inline', 'worker', 'piscina'] as const) {
     let peer: WirePeer;
     let node: Velo;
     let session: bigint;
+    /** Response slots of its own. */
+    let nextHello = 40_000;
 
     beforeEach(async () => {
       peer = await WirePeer.listen({ lanes: 2 });
@@ -59,8 +64,19 @@ for (const host of ['inline', 'worker', 'piscina'] as const) {
       }
     }
 
-    const restarted = (times: number) =>
-      until(`${times} lanes started again`, () => node.stats().laneRestarts === times);
+    async function restarted(times: number): Promise<void> {
+      await until(`${times} lanes started again`, () => node.stats().laneRestarts === times);
+      for (const port of peer.nodePorts) await within(SOON_MS, connected(port));
+    }
+    /** The peer's connection is one to a lane that lives: what it wrote to one that was just dying is lost. */
+    async function connected(port: number): Promise<void> {
+      for (;;) {
+        const slot = nextHello++;
+        const answered = peer.answerTo(slot);
+        await peer.write(peer.request(HANDLER_HELLO, encodeHello(peer.info), RESPONSE_UNARY, slot), port);
+        if ((await Promise.race([answered, pause(HELLO_MS)])) !== undefined) return;
+      }
+    }
     const attach = (lane: number) =>
       node.attachAnchor<Uint8Array>(StreamAnchorHandle.pack(peer.workerId, BigInt(lane), 'spsc'), RAW);
     const announced = (lane: number) =>
@@ -90,11 +106,11 @@ for (const host of ['inline', 'worker', 'piscina'] as const) {
     }
 
     /** The stream is over by the death of its lane, and its node says so. */
-    async function endedByDeath(sender: StreamSender<Uint8Array>): Promise<void> {
+    async function endedByDeath(sender: StreamSender<Uint8Array>, length = 8): Promise<void> {
       await within(
         SOON_MS,
         failure('ERR_LANE_DIED', async () => {
-          for (;;) await sender.send(new Uint8Array(8));
+          for (;;) await sender.send(new Uint8Array(length));
         }),
       );
       expect(await within(SOON_MS, sender.retired())).to.equal('discarded');
@@ -236,6 +252,29 @@ for (const host of ['inline', 'worker', 'piscina'] as const) {
         await within(SOON_MS, listed);
         for (const { sender } of [zero, one]) await sender.close();
       });
+
+    it('lane 0 stays dead: on lane 1 streams with large records end with a named error, those with small ones go on', async () => {
+      const mortal = host === 'inline' ? {} : { worker: MORTAL };
+      node = await nodes.make({ host, ...mortal, lanes: 2, stagedBytesMax: MIB, maxLaneRestarts: 0 });
+      await peer.faces(node).hello();
+      const [staged, waiting] = [await withStaged(1, 700 * KIB), await attach(1)];
+      const small = await attach(1);
+      await waiting.send(new Uint8Array(700 * KIB));
+      await waiting.send(new Uint8Array(8));
+      await waiting.finalize();
+      const retired = waiting.retired();
+      die(0);
+      expect(await within(SOON_MS, retired)).to.equal('discarded');
+      await until('the reader hears', () => recordsOf(peer, RECORD_CLOSE_SLOT).length === 1);
+      await staged.sender.send(new Uint8Array(8));
+      await until('what is small still goes', () => recordsOf(peer, RECORD_DATA).length === 1);
+      // More than its window: it would wait for ever.
+      await endedByDeath(staged.sender, 300 * KIB);
+      await small.send(new Uint8Array(8));
+      await small.finalize();
+      expect(await within(SOON_MS, small.retired())).to.equal('sent');
+      await emptied();
+    });
 
     it('a close waits until receivers have pulled what both lanes staged, or for its deadline', async () => {
       const streams = [await withStaged(0, 300 * KIB), await withStaged(1, 300 * KIB)];
