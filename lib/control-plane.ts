@@ -153,6 +153,8 @@ export class ControlPlane {
     host.onLaneRunning = (lane) => {
       this.laneRestarts += 1;
       this.silence?.started(lane);
+      this.plane.laneRuns(lane);
+      if (lane === MESSENGER_LANE) this.registry.messengerBack();
     };
     if (options.laneSilenceMs > 0 && options.host !== 'inline') this.watchLanes(host, options.laneSilenceMs);
     this.plane.start();
@@ -168,9 +170,7 @@ export class ControlPlane {
     }
     for (const { slot, route, sessionHi, sessionLo } of orphans)
       port.command(CMD_CANCEL_SLOT, routePeer(route), words(routeLane(route), slot, sessionHi, sessionLo));
-    if (lane !== MESSENGER_LANE) return;
-    this.staging.reopen();
-    this.registry.messengerBack();
+    if (lane === MESSENGER_LANE) this.staging.reopen();
   }
 
   /** Ends lanes that do nothing any more. */

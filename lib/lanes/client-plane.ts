@@ -82,6 +82,14 @@ export interface MessageEvents {
 /** A slot of a peer that a dead lane had open. */
 export type OrphanSlot = NonNullable<ReturnType<ClientRows['receivers']['slotOf']>>;
 
+/** Who must hear of what is over with lanes that died. */
+export interface LaneEstate {
+  /** The peers' mux lanes that slots were opened on, by route number. */
+  readonly routes: ReadonlySet<number>;
+  /** Slots of peers that were open here. At most one per receiver row and life of the lane. */
+  readonly orphans: readonly OrphanSlot[];
+}
+
 export interface Row {
   row: number;
   generation: number;
@@ -96,8 +104,8 @@ export class ClientPlane {
   private readonly senderPorts: number[] = [];
   /** By lane: what slots were opened to through it, see `laneBack`. */
   private readonly routes: Set<number>[] = [];
-  /** By lane that died: slots of peers that it had open. At most one per receiver row and life of the lane. */
-  private readonly orphans: OrphanSlot[][] = [];
+  /** By lane: what those that died left, until one runs in their place. */
+  private readonly estates: { routes: Set<number>; orphans: OrphanSlot[] }[] = [];
   private readonly receiverEnds: (ReceiverEnd | undefined)[] = [];
   private readonly receiverGenerations: number[] = [];
   private readonly freeSenders: FreeRows;
@@ -133,21 +141,22 @@ export class ClientPlane {
     this.ports[lane] = port;
     this.sleepers[lane] = sleeper;
     this.routes[lane] = new Set();
+    this.estates[lane] ??= { routes: new Set(), orphans: [] };
   }
 
   /**
-   * A new lane takes the place of one that died. Returns who must hear of what is over with the dead one: the peers' mux lanes that
-   * this thread had opened slots on, by route number, and the slots of peers that were open here.
+   * A new lane takes the place of one that died. Returns what that one left, and others before it whose successors died before they
+   * ran.
    */
-  laneBack(
-    lane: number,
-    link: LaneLink,
-  ): { readonly routes: ReadonlySet<number>; readonly orphans: readonly OrphanSlot[] } {
-    const left = { routes: this.routes[lane]!, orphans: this.orphans[lane] ?? [] };
-    this.orphans[lane] = [];
+  laneBack(lane: number, link: LaneLink): LaneEstate {
     this.join(lane, link);
     this.sleepers[lane]!.run();
-    return left;
+    return this.estates[lane]!;
+  }
+
+  /** The new lane runs: it has read what it was told of the dead. */
+  laneRuns(lane: number): void {
+    this.estates[lane] = { routes: new Set(), orphans: [] };
   }
 
   /** Live senders and receivers of this thread. */
@@ -419,19 +428,21 @@ export class ClientPlane {
     for (let row = 0; row < this.senderEnds.length; row++) {
       if (this.senderPorts[row] === lane) this.endSenderRow(row, error);
     }
-    this.buryReceivers(lane, error);
+    const { routes, orphans } = this.estates[lane]!;
+    for (const route of this.routes[lane]!) routes.add(route);
+    this.buryReceivers(lane, error, orphans);
     this.messages.laneDied(lane, error);
   }
-  private buryReceivers(lane: number, error: VeloError): void {
+
+  private buryReceivers(lane: number, error: VeloError, orphans: OrphanSlot[]): void {
     const { receivers } = this.rows;
-    this.orphans[lane] ??= [];
     for (let row = 0; row < this.receiverEnds.length; row++) {
       const end = this.receiverEnds[row];
       if (end === undefined) continue;
       const orphan = receivers.slotOf(row);
       // A sender with fewer lanes than it was told of comes to lane 0.
       if (!buryReceiver(receivers, row, lane, lane === 0 || end.lane === lane)) continue;
-      if (orphan !== undefined) this.orphans[lane].push(orphan);
+      if (orphan !== undefined) orphans.push(orphan);
       this.freeReceiver(row);
       end.laneDied(error);
     }

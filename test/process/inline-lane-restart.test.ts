@@ -13,7 +13,9 @@ import { ClientRows, createClientRows, type PlaneSizes, WorkerConduit } from '..
 import { createNodeBlock, NodeBlock } from '../../lib/plane/node-block.js';
 import { startLanes } from '../../lib/start-lanes.js';
 import { generateInstanceId, workerIdOf } from '../../lib/wire/worker-id.js';
-import { failure, nodesOfSuite, pause, until } from '../support/nodes.js';
+import { failure, nodesOfSuite, pause, readAll, until, within } from '../support/nodes.js';
+
+const HOUR_MS = 3_600_000;
 
 interface Parts {
   readonly host: LaneHost;
@@ -126,6 +128,32 @@ describe('a lane on the calling thread that fails', () => {
     await pause(500);
     expect([deaths, starts, plane.laneRestarts]).to.deep.equal([['first', 'too early'], 2, 1]);
     expect(await plane.messenger.unary(other.instanceId, 'echo', new Uint8Array(3))).to.have.length(3);
+  });
+
+  it('what a dead lane left is told by the first that runs after it, also when others died before they ran', async () => {
+    const { plane, host } = await meet({ lanes: 2, maxLaneRestarts: 10 });
+    const { onLaneRestart } = host;
+    let starts = 0;
+    host.onLaneRestart = (lane, link) => {
+      onLaneRestart(lane, link);
+      starts += 1;
+      if (starts <= 2) host.terminate(lane, 'too early');
+    };
+    const anchor = other.createAnchor<number>({ heartbeatIntervalMs: HOUR_MS });
+    const core = await plane.attacher.attach(anchor.handle, {});
+    const reading = readAll(anchor);
+    const entry = plane.registry.create(HOUR_MS);
+    const sender = await other.attachAnchor<number>(entry.handle);
+    await sender.send(1);
+    await until('both streams are open', () => other.stats().liveSlots === 2);
+    host.terminate(0, 'first');
+    await until('another one runs', () => plane.laneRestarts === 1);
+    expect(starts).to.equal(3);
+    // Nobody beats, and nobody sends: what the ends hear now, they were told.
+    expect((await within(5_000, reading)).error?.code).to.equal('ERR_SENDER_DROPPED');
+    await until('the sender hears', () => sender.cancelled);
+    await sender.close();
+    expect(core.over).to.equal(true);
   });
 
   it('stays dead in the end', async () => {
