@@ -16,11 +16,17 @@ import type { PeerLink } from './peer-link.js';
 
 /** A lane makes one call per pull, and a few that nobody answers. */
 const SLOTS = 2_048;
+/** Bytes of a peer's refusal that are kept: it becomes the end of a stream, and may wait until that one is opened. */
+export const MAX_REFUSAL_BYTES = 1_024;
 /** Batches carry ids of this slot: a peer that refuses one must not end a call, so no call ever has it. */
 const BATCH_SLOT = 0;
 /** Lives of a lane whose calls cannot be mistaken for each other's, and the generations that each has. */
 const LIVES = 256;
 const GENERATIONS_PER_LIFE = 2 ** GENERATION_BITS / LIVES;
+
+/** Bytes of UTF-8 that begin no character. */
+const CONTINUATION_MASK = 0xc0;
+const CONTINUATION = 0x80;
 
 interface LaneCall {
   /** Where the answer belongs, if its place and length are known. */
@@ -100,8 +106,7 @@ export class LaneCalls {
     if (call === undefined) return false;
     const { payloadOffset, payloadLength } = answer;
     const { target } = call;
-    if (!answer.ok)
-      call.reject(new VeloError('ERR_HANDLER_FAILED', decodeErrorText(buffer, payloadOffset, payloadLength)));
+    if (!answer.ok) call.reject(new VeloError('ERR_HANDLER_FAILED', refusalText(buffer, payloadOffset, payloadLength)));
     else if (target === undefined)
       // Not `slice`: what comes from a socket is a Buffer, whose slices share its memory.
       call.resolve(new Uint8Array(buffer.subarray(payloadOffset, payloadOffset + payloadLength)));
@@ -140,6 +145,14 @@ export class LaneCalls {
       call.reject(error);
     });
   }
+}
+
+/** What a peer says of its refusal, cut between two characters where it says too much. */
+function refusalText(buffer: Uint8Array, offset: number, length: number): string {
+  if (length <= MAX_REFUSAL_BYTES) return decodeErrorText(buffer, offset, length);
+  let cut = MAX_REFUSAL_BYTES;
+  while (cut > 0 && (buffer[offset + cut]! & CONTINUATION_MASK) === CONTINUATION) cut -= 1;
+  return `${decodeErrorText(buffer, offset, cut)}…`;
 }
 
 class LaneCallFrame extends OutFrame {

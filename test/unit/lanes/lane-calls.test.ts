@@ -2,7 +2,7 @@
 
 import { expect } from 'chai';
 import { VeloError } from '../../../lib/errors.js';
-import { LaneCalls } from '../../../lib/lanes/lane-calls.js';
+import { LaneCalls, MAX_REFUSAL_BYTES } from '../../../lib/lanes/lane-calls.js';
 import type { OutFrame } from '../../../lib/lanes/out-frame.js';
 import type { PeerLink } from '../../../lib/lanes/peer-link.js';
 import type { InboundAnswer } from '../../../lib/messenger/inbound-message.js';
@@ -67,6 +67,28 @@ describe('the calls of a lane', () => {
     expect(next.answered(own!, new Uint8Array([0, 1, 2]))).to.equal(true);
     expect([...(await answer)]).to.deep.equal([1, 2]);
     next.close(new VeloError('ERR_CLOSED', 'the test is over'));
+  });
+
+  it('of a refusal no more is kept than a stream may end with, cut between two characters', async () => {
+    const refusals = [
+      'a'.repeat(MAX_REFUSAL_BYTES),
+      'a'.repeat(1_000_000),
+      `a${'ü'.repeat(500_000)}`,
+      '\ud83d\ude00'.repeat(300),
+    ];
+    const texts = [];
+    for (const text of refusals) {
+      const call = failure('ERR_HANDLER_FAILED', calls.call(peer, '_rv_acquire', PAYLOAD, LONG_MS));
+      const bytes = Buffer.from(` ${text}`);
+      expect(calls.answered(answerTo(frames.at(-1)!, bytes.length - 1, false), bytes)).to.equal(true);
+      texts.push((await call).message);
+    }
+    expect(texts).to.deep.equal([
+      refusals[0],
+      `${'a'.repeat(MAX_REFUSAL_BYTES)}…`,
+      `a${'ü'.repeat(511)}…`,
+      `${'\ud83d\ude00'.repeat(256)}…`,
+    ]);
   });
 
   it('an answer is copied at once, to its place or to memory of its own, and ends its call once', async () => {
