@@ -11,7 +11,7 @@ import type { PeerLink } from './peer-link.js';
 export const MAX_WAITING_PER_PEER = 4_096;
 /** And of all peers. */
 export const MAX_WAITING_BATCHES = 16_384;
-/** A handle is a number of 39 digits at most; nothing longer is kept waiting to be found bad. */
+/** A handle is a number of 39 digits at most; nothing longer is kept waiting to be found bad. Nor a part of it: that would keep the whole. */
 const MAX_HANDLE_TEXT = 64;
 const NO_HEAD = new Uint8Array(0);
 
@@ -38,7 +38,8 @@ export class StagedBatches {
    * be asked for it, its owner refuses, it does not come in time, or too many wait. Keeps nothing of the envelope but the handle.
    */
   accept({ headers }: RequestEnvelope, peer: PeerLink, deliver: BatchDelivery, refuse: BatchRefusal): void {
-    const handle = (headers?.get(HEADER_RENDEZVOUS) ?? '').slice(0, MAX_HANDLE_TEXT);
+    const text = headers?.get(HEADER_RENDEZVOUS) ?? '';
+    const handle = text.length > MAX_HANDLE_TEXT ? '' : text;
     const line = this.lines.get(peer) ?? { waiting: 0, last: Promise.resolve() };
     if (line.waiting >= MAX_WAITING_PER_PEER || this.waiting >= MAX_WAITING_BATCHES) {
       refuse(`${line.waiting} staged batches of its sender, and ${this.waiting} in all, already wait to be fetched`);

@@ -59,6 +59,13 @@ describe('staged batches', () => {
     ends = 0;
   });
 
+  it('a name that is too long for a handle is not kept, nor a part of it', async () => {
+    bench.accept(a, '7'.repeat(64));
+    bench.accept(b, '7'.repeat(100_000));
+    await settled();
+    expect(bench.pulls.map(({ handle }) => handle)).to.deep.equal(['7'.repeat(64), '']);
+  });
+
   it('of one peer come one after another, whatever became of the one before; peers do not wait for each other', async () => {
     for (const handle of ['1', '2', '3']) bench.accept(a, handle);
     bench.accept(b, '9');
