@@ -104,9 +104,12 @@ export interface VeloOptions {
   stagedBytesMax?: number | undefined;
   /** Largest payload that this node pulls from a peer; a larger one is refused, unread. Default 64 MiB. */
   stagedPayloadMax?: number | undefined;
-  /** Payloads of messages that are pulled at a time, 1 to 1,024. Default 16. */
+  /** Payloads of messages and streams that are pulled at a time, 1 to 1,024; half of them of one owner. Default 16. */
   maxPulls?: number | undefined;
-  /** Bytes of all payloads of messages being pulled, or pulled and not yet taken by the application. Default 256 MiB. */
+  /**
+   * Bytes of all such payloads being pulled, or pulled and not yet taken by the application; half of them of one owner, but for a single
+   * payload that is larger. Default 256 MiB.
+   */
   pullBytesMax?: number | undefined;
   /** A lease on data of this node that is not used for so many milliseconds holds it no longer. Default 60,000. */
   leaseTtlMs?: number | undefined;
