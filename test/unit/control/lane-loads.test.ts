@@ -102,7 +102,7 @@ class Bench {
   retire(entry: AnchorEntry): void {
     const feed = entry.feed!;
     this.rows.receivers.free(feed.row.row);
-    feed.retired();
+    feed.retired(false);
   }
 }
 
@@ -170,7 +170,7 @@ describe('control: loads of lanes', () => {
     expect(entry.neverOpened(feed)).to.equal(false);
     entry.cancel();
     feed.withdraw();
-    feed.retired();
+    feed.retired(false);
     expect(bench.lanes(3)).to.deep.equal([1, 0, 1]);
   });
 
