@@ -377,7 +377,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     this.inbox.repost(manifest, false);
     for (const slot of manifest.terminals) this.life.retire(slot, 'discarded');
     if (!manifest.stale) this.endEpoch('a batch was refused');
-    if (this.inbox.owesReplies) this.retryAt = this.port.now() + this.sweepIntervalMs;
+    this.retryReplies();
   }
 
   controlPosted(): void {
@@ -386,6 +386,12 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
 
   singletonRefused(): void {
     this.endEpoch('a singleton was refused');
+    this.retryReplies();
+  }
+
+  /** The drain stops here: what it left of the replies goes a little later, if nothing happens before. */
+  private retryReplies(): void {
+    if (this.inbox.owesReplies) this.retryAt = this.port.now() + this.sweepIntervalMs;
   }
 
   singletonsMoved(): void {

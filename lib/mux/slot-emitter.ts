@@ -253,7 +253,8 @@ export class SlotEmitter {
       writer.closeSlot(slot, CLOSE_TERMINAL_SENT);
       this.life.close(slot, 'terminal', singleton.staged);
     }
-    return singletons.submit(singleton) ? SENT : STOPPED;
+    // A terminal that is refused has closed its slot and ends nobody else.
+    return singletons.submit(singleton) || terminal ? SENT : STOPPED;
   }
 
   private writeData(slot: EgressSlot, src: Uint8Array, off: number, len: number): void {

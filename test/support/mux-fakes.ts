@@ -104,6 +104,8 @@ interface PendingBatch {
 /** A batcher's port: keeps the batches as bytes, counts buffers, remembers who wants to run. */
 export class FakePort implements BatcherPort {
   mode: SubmitMode = 'admit';
+  /** The next singleton is refused, whatever the mode. */
+  refuseOnce = false;
   eager = 262_144 - 64;
   /** Batches that were admitted or are pending, in order. */
   readonly sent: Uint8Array[] = [];
@@ -194,7 +196,9 @@ export class FakePort implements BatcherPort {
 
   private hand(buffer: Uint8Array, start: number, end: number, singleton: Singleton | undefined): SubmitOutcome {
     if (start !== BATCH_HEADROOM) throw new Error(`a batch starts at ${start}`);
-    if (this.mode === 'refuse') {
+    const refuses = this.mode === 'refuse' || (this.refuseOnce && singleton !== undefined);
+    if (singleton !== undefined) this.refuseOnce = false;
+    if (refuses) {
       this.refused += 1;
       return REFUSED;
     }

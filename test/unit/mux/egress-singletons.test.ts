@@ -5,6 +5,7 @@ import type { EgressSlot } from '../../../lib/mux/egress-slot.js';
 import type { MuxOptions } from '../../../lib/mux/mux-config.js';
 import { MAX_PENDING_SINGLETONS } from '../../../lib/mux/singletons.js';
 import { CLOSE_UNKNOWN_SLOT } from '../../../lib/wire/batch.js';
+import { FINALIZED_BYTES, transportErrorFrame } from '../../../lib/wire/frame.js';
 import { CoreNode, CorePair, frameText } from '../../support/core-pair.js';
 import { FakeOwner, type PlainBatch } from '../../support/mux-fakes.js';
 
@@ -195,6 +196,52 @@ describe('mux egress: singletons', () => {
       1, 0, 0,
     ]);
     expect([node.batcher.epoch, node.batcher.liveSlots, node.port.buffersOut]).to.deep.equal([2, 0, 0]);
+  });
+
+  it('a terminal whose batch the transport refuses ends nobody else: slots behind it are served in the same turn', () => {
+    const { node, owners, slots } = opened({ maxBatchBytes: 100, flushPolicy: 'manual' }, 3);
+    node.port.mode = 'pend';
+    node.sendItem(slots[0]!, 1);
+    node.batcher.kick();
+    expect(node.batcher.parked).to.equal(true);
+    // All of it stands until the answer.
+    node.batcher.terminal(slots[0]!, transportErrorFrame('x'.repeat(200)));
+    node.batcher.terminal(slots[2]!, FINALIZED_BYTES);
+    node.port.mode = 'admit';
+    node.port.refuseOnce = true;
+    node.admit();
+    node.turn();
+    expect(owners[0]!.events.slice(1)).to.deep.equal(['closed terminal', 'retired discarded']);
+    expect(owners[2]!.events.slice(1)).to.deep.equal(['closed terminal', 'retired sent']);
+    expect([node.metrics.epochDeaths, node.metrics.droppedStaleSingleton, node.port.buffersOut]).to.deep.equal([
+      0, 1, 0,
+    ]);
+  });
+
+  it('replies that a refused singleton leaves behind are tried again, though nothing else happens', () => {
+    for (const kind of ['data', 'open'] as const) {
+      const { node, slots } = opened({ maxBatchBytes: 100, asyncOpenAck: kind === 'open' }, 2, 0);
+      for (let i = 0; i < 6; i++) node.sendItem(slots[0]!, i, 34);
+      // With 3, the drain parks at the slots, and the next one begins with them; with 1, the batch is due at its end.
+      node.batcher.control.postCredit(slots[0]!.id, kind === 'data' ? 3 : 1);
+      node.batcher.control.postCredit(slots[1]!.id, 1);
+      node.port.mode = 'pend';
+      node.turn();
+      expect(node.batcher.parked).to.equal(true);
+      if (kind === 'data') node.sendItem(slots[1]!, 1, MEDIUM);
+      else node.open(new FakeOwner(), 5n, 9n);
+      node.batcher.control.replyCredit(0x500, 4);
+      node.port.mode = 'admit';
+      node.port.refuseOnce = true;
+      node.admit();
+      node.turn();
+      expect(node.metrics.epochDeaths, kind).to.equal(1);
+      node.port.take();
+      expect(node.batcher.deadline(), kind).to.equal(node.config.creditSweepIntervalMs);
+      node.advance(node.config.creditSweepIntervalMs);
+      node.advance(node.config.replyLingerMs);
+      expect(shapes(node), kind).to.deep.equal(['credit 5:0']);
+    }
   });
 
   it('AR-16 4,096 bogus grants are refused and counted, and the answer that lifts the fence still lands', () => {
