@@ -19,9 +19,9 @@ export const MAX_PENDING_SINGLETON_BYTES = 4_194_304;
 
 /**
  * Bytes that all slots of a batcher may have handed over behind staged records. A receiver bounds what it holds for a peer, 8 MiB unless
- * it was told otherwise, over all lanes, and says so nowhere.
+ * it was told otherwise, over all of up to sixteen lanes, and says so nowhere: each lane takes its share.
  */
-export const MAX_BEHIND_BYTES = 1_048_576;
+export const MAX_BEHIND_BYTES = 524_288;
 
 /** `data` fences its slot, `terminal` has closed it, `open` fences it while `asyncOpenAck` is on. */
 export type SingletonKind = 'data' | 'terminal' | 'open';

@@ -209,10 +209,13 @@ export class CorePair {
   readonly staged: { readonly batch: Uint8Array; readonly singleton: Singleton }[] = [];
   private nextSession = 1n;
 
-  constructor(options: { producer?: MuxOptions; consumer?: MuxOptions; lane?: number } = {}) {
+  constructor(
+    options: { producer?: MuxOptions; consumer?: MuxOptions; lane?: number; peerBudget?: ByteReservation } = {},
+  ) {
     const lane = options.lane ?? 0;
     this.producer = new CoreNode({ clock: this.clock, lane, firstEpoch: 1, ...wrap(options.producer) });
-    this.consumer = new CoreNode({ clock: this.clock, lane, firstEpoch: 7, ...wrap(options.consumer) });
+    const budget = options.peerBudget === undefined ? {} : { peerBudget: options.peerBudget };
+    this.consumer = new CoreNode({ clock: this.clock, lane, firstEpoch: 7, ...wrap(options.consumer), ...budget });
     this.producer.port.onAdmitted = (batch) => this.toConsumer.push(batch);
     this.consumer.port.onAdmitted = (batch) => this.toProducer.push(batch);
     this.producer.port.onStaged = (batch, singleton) => this.staged.push({ batch, singleton });

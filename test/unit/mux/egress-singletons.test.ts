@@ -1,11 +1,13 @@
 // Records that no packed batch holds: alone in their batch, staged above the eager budget, and a fence for their slot until the answer.
 
 import { expect } from 'chai';
+import { ByteBudget } from '../../../lib/mux/byte-budget.js';
 import type { EgressSlot } from '../../../lib/mux/egress-slot.js';
-import type { MuxOptions } from '../../../lib/mux/mux-config.js';
-import { MAX_PENDING_SINGLETONS } from '../../../lib/mux/singletons.js';
+import { type MuxOptions, resolveMuxConfig } from '../../../lib/mux/mux-config.js';
+import { MAX_BEHIND_BYTES, MAX_PENDING_SINGLETONS } from '../../../lib/mux/singletons.js';
 import { CLOSE_UNKNOWN_SLOT } from '../../../lib/wire/batch.js';
 import { FINALIZED_BYTES, transportErrorFrame } from '../../../lib/wire/frame.js';
+import { MAX_LANES } from '../../../lib/wire/names.js';
 import { CoreNode, CorePair, frameText } from '../../support/core-pair.js';
 import { FakeOwner, type PlainBatch } from '../../support/mux-fakes.js';
 
@@ -401,7 +403,8 @@ describe('mux egress: singletons', () => {
     expect(shapes(node)).to.deep.equal(['data 0:1', 'data 0:2']);
   });
 
-  it('all slots together hand over no more behind staged records than a receiver holds for one peer', () => {
+  it('all slots together hand over no more behind staged records than a receiver holds for one peer on its lanes', () => {
+    expect(MAX_BEHIND_BYTES * MAX_LANES).to.be.at.most(resolveMuxConfig().peerByteBudget);
     const { node, slots } = opened({}, 20);
     for (const slot of slots) {
       node.sendItem(slot, 0, LARGE);
@@ -410,10 +413,29 @@ describe('mux egress: singletons', () => {
     node.turn();
     const behind = () =>
       node.port.take().flatMap(({ records }) => records.filter(({ seq, body }) => seq > 1 && body.length === 30_000));
-    expect(behind()).to.have.length(Math.floor(1_048_576 / 30_000));
+    const share = Math.floor(MAX_BEHIND_BYTES / 30_000);
+    expect(behind()).to.have.length(share);
     for (const singleton of [...node.port.singletons]) node.port.fetch(singleton);
     node.turn();
-    expect(behind()).to.have.length(20 * 30 - Math.floor(1_048_576 / 30_000));
+    expect(behind()).to.have.length(20 * 30 - share);
+  });
+
+  it('sixteen lanes of one peer, each with as much behind staged records as it may, overflow no hold', () => {
+    const peerBudget = new ByteBudget(resolveMuxConfig().peerByteBudget);
+    for (let lane = 0; lane < MAX_LANES; lane++) {
+      const pair = new CorePair({ lane, peerBudget });
+      const streams = Array.from({ length: 3 }, () => pair.stream({ limit: 64 }));
+      for (const { slot } of streams) {
+        pair.producer.sendItem(slot, 0, LARGE);
+        for (let i = 1; i <= 30; i++) pair.producer.sendItem(slot, i, 30_000);
+      }
+      pair.producer.turn();
+      for (const batch of pair.toConsumer.splice(0)) pair.consumer.receive(batch);
+      expect([pair.consumer.metrics.holdOverflow, pair.consumer.metrics.liveSlots], `lane ${lane}`).to.deep.equal([
+        0, 3,
+      ]);
+    }
+    expect(peerBudget.used).to.be.above(peerBudget.limit * 0.9);
   });
 
   it('two staged records larger than what a receiver can hold go one after the other', () => {
