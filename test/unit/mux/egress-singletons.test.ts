@@ -3,8 +3,8 @@
 import { expect } from 'chai';
 import { ByteBudget } from '../../../lib/mux/byte-budget.js';
 import type { EgressSlot } from '../../../lib/mux/egress-slot.js';
-import { type MuxOptions, resolveMuxConfig } from '../../../lib/mux/mux-config.js';
-import { MAX_BEHIND_BYTES, MAX_PENDING_SINGLETONS } from '../../../lib/mux/singletons.js';
+import { DEFAULT_PEER_BYTE_BUDGET, type MuxOptions } from '../../../lib/mux/mux-config.js';
+import { behindShare, MAX_BEHIND_BYTES, MAX_PENDING_SINGLETONS } from '../../../lib/mux/singletons.js';
 import { CLOSE_UNKNOWN_SLOT } from '../../../lib/wire/batch.js';
 import { FINALIZED_BYTES, transportErrorFrame } from '../../../lib/wire/frame.js';
 import { MAX_LANES } from '../../../lib/wire/names.js';
@@ -210,7 +210,7 @@ describe('mux egress: singletons', () => {
     node.batcher.terminal(slots[0]!, transportErrorFrame('x'.repeat(200)));
     node.batcher.terminal(slots[2]!, FINALIZED_BYTES);
     node.port.mode = 'admit';
-    node.port.refuseOnce = true;
+    node.port.refusesNext = () => true;
     node.admit();
     node.turn();
     expect(owners[0]!.events.slice(1)).to.deep.equal(['closed terminal', 'retired discarded']);
@@ -234,7 +234,7 @@ describe('mux egress: singletons', () => {
       else node.open(new FakeOwner(), 5n, 9n);
       node.batcher.control.replyCredit(0x500, 4);
       node.port.mode = 'admit';
-      node.port.refuseOnce = true;
+      node.port.refusesNext = () => true;
       node.admit();
       node.turn();
       expect(node.metrics.epochDeaths, kind).to.equal(1);
@@ -403,8 +403,7 @@ describe('mux egress: singletons', () => {
     expect(shapes(node)).to.deep.equal(['data 0:1', 'data 0:2']);
   });
 
-  it('all slots together hand over no more behind staged records than a receiver holds for one peer on its lanes', () => {
-    expect(MAX_BEHIND_BYTES * MAX_LANES).to.be.at.most(resolveMuxConfig().peerByteBudget);
+  it('all slots together hand over no more behind staged records than a receiver holds for one peer', () => {
     const { node, slots } = opened({}, 20);
     for (const slot of slots) {
       node.sendItem(slot, 0, LARGE);
@@ -420,10 +419,13 @@ describe('mux egress: singletons', () => {
     expect(behind()).to.have.length(20 * 30 - share);
   });
 
-  it('sixteen lanes of one peer, each with as much behind staged records as it may, overflow no hold', () => {
-    const peerBudget = new ByteBudget(resolveMuxConfig().peerByteBudget);
+  it('all lanes of one peer, each with as much behind staged records as it may, overflow no hold', () => {
+    for (let lanes = 1; lanes <= MAX_LANES; lanes++)
+      expect(lanes * behindShare(lanes)).to.be.at.most(DEFAULT_PEER_BYTE_BUDGET);
+    expect([1, 8, 16].map(behindShare)).to.deep.equal([MAX_BEHIND_BYTES, MAX_BEHIND_BYTES, MAX_BEHIND_BYTES / 2]);
+    const peerBudget = new ByteBudget(DEFAULT_PEER_BYTE_BUDGET);
     for (let lane = 0; lane < MAX_LANES; lane++) {
-      const pair = new CorePair({ lane, peerBudget });
+      const pair = new CorePair({ lane, lanes: MAX_LANES, peerBudget });
       const streams = Array.from({ length: 3 }, () => pair.stream({ limit: 64 }));
       for (const { slot } of streams) {
         pair.producer.sendItem(slot, 0, LARGE);
@@ -431,9 +433,8 @@ describe('mux egress: singletons', () => {
       }
       pair.producer.turn();
       for (const batch of pair.toConsumer.splice(0)) pair.consumer.receive(batch);
-      expect([pair.consumer.metrics.holdOverflow, pair.consumer.metrics.liveSlots], `lane ${lane}`).to.deep.equal([
-        0, 3,
-      ]);
+      const { holdOverflow, liveSlots } = pair.consumer.metrics;
+      expect([holdOverflow, liveSlots], `lane ${lane}`).to.deep.equal([0, 3]);
     }
     expect(peerBudget.used).to.be.above(peerBudget.limit * 0.9);
   });
