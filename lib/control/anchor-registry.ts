@@ -214,6 +214,8 @@ export class AnchorRegistry {
         watch.stop();
         // Also when its consumer had cancelled it: that may have died in the same lane.
         if (closed.failure?.code === 'ERR_LANE_DIED') this.notify(cancelHandle, 'cancel');
+        // Nobody may attach any more, though its reader has not come yet. Another feed may have taken the place of this one.
+        if (closed.silenced && entry.feed === closed) entry.leave();
       },
     );
     loads[lane]! += 1;

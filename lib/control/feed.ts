@@ -17,6 +17,8 @@ export class Feed implements ReceiverEnd {
   closed = false;
   /** Why it is gone, when its lane died. */
   failure: VeloError | undefined;
+  /** It is gone because its sender was silent; what was not read is gone too. */
+  silenced = false;
   /** Nobody reads it any more: what still comes is dropped. */
   private withdrawn = false;
   private wakeListed = false;
@@ -45,16 +47,18 @@ export class Feed implements ReceiverEnd {
     if (!this.withdrawn) this.onWake(this);
   }
 
-  retired(): void {
+  retired(discard: boolean): void {
     if (this.closed) return;
     this.closed = true;
+    this.silenced = discard;
+    if (discard) this.records.clear();
     this.onClosed(this);
     if (!this.withdrawn) this.onWake(this);
   }
 
   laneDied(error: VeloError): void {
     this.failure = error;
-    this.retired();
+    this.retired(false);
   }
 
   /** The application took `n` records: their credit goes back. */
@@ -75,7 +79,7 @@ export class Feed implements ReceiverEnd {
   /** Nobody may claim the slot any more. True when nobody had, and with that the stream is over. */
   unbind(): boolean {
     if (this.withdrawn || this.closed || !this.plane.releaseUnclaimed(this.row.row)) return false;
-    this.retired();
+    this.retired(false);
     return true;
   }
 

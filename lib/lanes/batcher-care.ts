@@ -113,7 +113,7 @@ export class BatcherCare {
       const batcher = batchers[i]!;
       if (batcher.idleTick() < this.ticksToLive) continue;
       const peer = this.peers.get(batcher)!;
-      if (peer.ingressSlots(batcher.lane) > 0) continue;
+      if (peer.ingressSlots(batcher.lane) > 0 || batcher.mayRepeatCancels) continue;
       batchers[i] = batchers[batchers.length - 1]!;
       batchers.pop();
       this.peers.delete(batcher);

@@ -48,8 +48,8 @@ export interface ReceiverEnd {
   readonly lane: number;
   /** One stream frame; the bytes are only valid during the call. True asks for `wake` at the end of the burst. */
   record(bytes: Uint8Array, offset: number, length: number): boolean;
-  /** The slot is gone; everything it delivered came before. */
-  retired(): void;
+  /** The slot is gone; everything it delivered came before. `discard`: what was not read of that is void. */
+  retired(discard: boolean): void;
   /** A burst ended. */
   wake(): void;
   /** The lane died: the stream ends with this error after what was delivered. */
@@ -343,7 +343,7 @@ export class ClientPlane {
         if (end === undefined || this.receiverGenerations[row] !== tagGeneration(tag)) return;
         this.rows.receivers.free(row);
         this.freeReceiver(row);
-        end.retired();
+        end.retired(length > 0);
         return;
       }
       case EV_FRAME: {

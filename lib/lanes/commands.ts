@@ -43,7 +43,10 @@ export const CMD_STREAMS = 30;
 // ---- lane → client (record kinds of the ingress ring) ----------------------------------------------------------------
 /** tag: receiver tag; body: one stream frame. */
 export const EV_DATA = 1;
-/** tag: receiver tag; no body. The row's last record: the slot is gone and everything it delivered stands before this. */
+/**
+ * tag: receiver tag; body: empty, or any byte. The row's last record: the slot is gone and everything it delivered stands before this. With
+ * a byte, what was not read of that is thrown away.
+ */
 export const EV_RETIRED = 2;
 /** tag: transport frame type; body: u32 header length, header, payload. */
 export const EV_FRAME = 3;

@@ -13,6 +13,8 @@ import type { ClientLink } from './client-link.js';
 import { EV_DATA, EV_RETIRED, receiverTag } from './commands.js';
 
 const NO_BYTES = new Uint8Array(0);
+/** Body of a row's last record whose client throws away what it has not read. */
+const WITHDRAWN = Uint8Array.of(1);
 
 export class IngressStream implements Receiver {
   readonly limit: number;
@@ -28,6 +30,7 @@ export class IngressStream implements Receiver {
   private watch: SlotWatch | undefined;
   private readonly waiting: ByteQueue;
   private closing = false;
+  private withdrawn = false;
   private gone = false;
   /** The row's last record is in the ring. */
   private retired = false;
@@ -94,8 +97,10 @@ export class IngressStream implements Receiver {
     return this.link.rows.receivers.takeDrained(this.row);
   }
 
-  /** Its sender was silent for too long; the end follows. */
+  /** Its sender was silent for too long; the end follows, and what was not read goes with the slot, here and at the client. */
   silent(): void {
+    this.withdrawn = true;
+    this.waiting.clear();
     if (this.slot !== undefined) this.link.observer?.silent(this.table, this.slot);
   }
 
@@ -121,7 +126,8 @@ export class IngressStream implements Receiver {
       waiting.pop();
     }
     if (!this.closing || this.retired) return true;
-    if (!this.link.writeRecord(EV_RETIRED, this.tag, NO_BYTES, 0, 0)) return false;
+    const body = this.withdrawn ? WITHDRAWN : NO_BYTES;
+    if (!this.link.writeRecord(EV_RETIRED, this.tag, body, 0, body.length)) return false;
     this.retired = true;
     this.link.dropReceiver(this);
     return true;

@@ -11,6 +11,7 @@ import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { PeerBatcher } from '../mux/peer-batcher.js';
 import type { Singleton } from '../mux/singletons.js';
 import { REQUEST_ID_OFFSET, RESPONSE_NONE, requestHeaderLength, writeRequestHeader } from '../wire/envelope.js';
+import { usableLanes } from '../wire/lane-hash.js';
 import { BATCH_HANDLERS } from '../wire/names.js';
 import { STAGING_THRESHOLD } from '../wire/rendezvous-messages.js';
 import { writeResponseId } from '../wire/response-id.js';
@@ -37,6 +38,7 @@ const GENERATIONS_PER_LIFE = 97;
 /** What a peer link needs from its lane. */
 export interface PeerLane {
   readonly lane: number;
+  readonly laneCount: number;
   /** Which lane of that number this is. */
   readonly life: number;
   readonly workerHi: number;
@@ -154,7 +156,9 @@ export class PeerLink {
       const made = this.made[k] ?? 0;
       this.made[k] = made + 1;
       const firstGeneration = this.lane.life * GENERATIONS_PER_LIFE + made * GENERATIONS_PER_BATCHER;
-      batcher = new PeerBatcher({ peerLabel: this.label, lane: k, config, port, metrics, meter, firstGeneration });
+      const lanes = usableLanes(this.lane.laneCount);
+      const peerLabel = this.label;
+      batcher = new PeerBatcher({ peerLabel, lane: k, lanes, config, port, metrics, meter, firstGeneration });
       port.batcher = batcher;
       this.batchers[k] = batcher;
       this.lane.batcherMade(batcher, this);

@@ -108,6 +108,11 @@ export class FlushGate {
     if (this.staged > 0 && this.replySince === Number.POSITIVE_INFINITY) this.replySince = this.clock.now();
   }
 
+  /** What was staged last is due at the end of this wake, whatever the policy. Nothing when nothing is staged. */
+  hurry(): void {
+    if (this.staged > 0) this.urgent = true;
+  }
+
   /** The application asked for a write. A thousand kicks are one. */
   kick(): void {
     this.kicked = true;

@@ -46,7 +46,8 @@ const DEFAULT_INITIAL_CREDIT = 32;
 export const DEFAULT_SLOT_BYTE_BUDGET = 1_048_576;
 /** A peer's answer may name any byte budget; a sender withholds no more than this for it: one of the largest frames. */
 export const MAX_PEER_SLOT_BYTES = MAX_FRAME_BODY;
-const DEFAULT_PEER_BYTE_BUDGET = 8_388_608;
+/** What a receiver holds for one peer, over all its lanes. */
+export const DEFAULT_PEER_BYTE_BUDGET = 8_388_608;
 const DEFAULT_MAX_BATCH_BYTES = 61_440;
 const DEFAULT_CREDIT_SWEEP_INTERVAL_MS = 200;
 const DEFAULT_DRAIN_VISIT_FLOOR_MS = 2;

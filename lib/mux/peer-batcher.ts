@@ -21,7 +21,7 @@ import type { MuxMetrics } from './mux-metrics.js';
 import { ReadyList } from './ready-list.js';
 import { RecentCancels } from './recent-cancels.js';
 import { ReplyStage } from './reply-stage.js';
-import { type SingletonListener, Singletons } from './singletons.js';
+import { behindShare, type SingletonListener, Singletons } from './singletons.js';
 import { SlotEmitter } from './slot-emitter.js';
 import { CONTROL_EPOCH_OVER, CONTROL_SERVE, SlotLife } from './slot-life.js';
 import { isTerminal } from './terminal-test.js';
@@ -40,6 +40,8 @@ export interface PeerBatcherOptions {
   /** Names the peer in errors. */
   readonly peerLabel: string;
   readonly lane: number;
+  /** Lanes that streams to this peer ride, this one included; default 1. */
+  readonly lanes?: number;
   readonly config: MuxConfig;
   readonly port: BatcherPort;
   readonly metrics: MuxMetrics;
@@ -92,7 +94,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
   private idleTicks = 0;
 
   constructor(options: PeerBatcherOptions) {
-    const { peerLabel, lane, config, port, metrics, meter = new ByteMeter() } = options;
+    const { peerLabel, lane, lanes = 1, config, port, metrics, meter = new ByteMeter() } = options;
     this.lane = lane;
     this.peer = peerLabel;
     this.label = `peer ${peerLabel} lane ${lane}`;
@@ -107,8 +109,9 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     this.inbox = new ControlInbox(this.life.table, metrics, this);
     this.control = this.inbox;
     this.replies = new ReplyStage(this.writer, this.gate, metrics);
-    const { writer, gate, life, inbox, ready } = this;
-    this.singletons = new Singletons(writer, port, metrics, life, inbox, ready, this, config.creditSweepIntervalMs);
+    const { writer, gate, life, inbox, ready, sweepIntervalMs } = this;
+    const share = behindShare(lanes);
+    this.singletons = new Singletons(writer, port, metrics, life, inbox, ready, this, sweepIntervalMs, share);
     const { singletons, label } = this;
     this.emitter = new SlotEmitter(writer, gate, metrics, ready, life, singletons, config.maxRecordBytes, label, meter);
     this.meter = meter;
@@ -334,6 +337,11 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     if (this.inbox.owesReplies && !this.writer.parked) this.scheduleRun();
   }
 
+  /** A cancel went so lately that `connectionLost` would say it again: letting go of the batcher now could lose it. */
+  get mayRepeatCancels(): boolean {
+    return this.recentCancels.any(this.port.now());
+  }
+
   /** The connection is gone, and with it whatever had not arrived: cancels are said again. Nothing else is sent twice. */
   connectionLost(): void {
     for (const { slotId, sessionHi, sessionLo, action } of this.recentCancels.take(this.port.now()))
@@ -377,7 +385,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     this.inbox.repost(manifest, false);
     for (const slot of manifest.terminals) this.life.retire(slot, 'discarded');
     if (!manifest.stale) this.endEpoch('a batch was refused');
-    if (this.inbox.owesReplies) this.retryAt = this.port.now() + this.sweepIntervalMs;
+    this.retryReplies();
   }
 
   controlPosted(): void {
@@ -386,6 +394,12 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
 
   singletonRefused(): void {
     this.endEpoch('a singleton was refused');
+    this.retryReplies();
+  }
+
+  /** The drain stops here: what it left of the replies goes a little later, if nothing happens before. */
+  private retryReplies(): void {
+    if (this.inbox.owesReplies) this.retryAt = this.port.now() + this.sweepIntervalMs;
   }
 
   singletonsMoved(): void {

@@ -21,6 +21,12 @@ export class RecentCancels {
     this.next = (this.next + 1) % MAX_RECENT_CANCELS;
   }
 
+  /** One was written of late, so it may have to be said again. */
+  any(now: number): boolean {
+    const last = this.said[(this.next + MAX_RECENT_CANCELS - 1) % MAX_RECENT_CANCELS];
+    return last !== undefined && now - last.at <= RECENT_CANCEL_MS;
+  }
+
   /** Those that may not have arrived, in the order in which they were said. They are forgotten. */
   take(now: number): LifecycleReply[] {
     const { next } = this;

@@ -8,6 +8,7 @@ import type { BatchWriter } from './batch-writer.js';
 import type { ControlInbox } from './batcher-control.js';
 import { ADMITTED, type BatcherPort, PENDING, type SubmitOutcome } from './batcher-types.js';
 import { type EgressSlot, SLOT_OPEN } from './egress-slot.js';
+import { DEFAULT_PEER_BYTE_BUDGET } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
 import type { ReadyList } from './ready-list.js';
 import type { SlotLife } from './slot-life.js';
@@ -17,11 +18,16 @@ export const MAX_PENDING_SINGLETONS = 256;
 /** Bytes of those that go inline; a lone one may be larger. */
 export const MAX_PENDING_SINGLETON_BYTES = 4_194_304;
 
-/**
- * Bytes that all slots of a batcher may have handed over behind staged records. A receiver bounds what it holds for a peer, 8 MiB unless
- * it was told otherwise, over all lanes, and says so nowhere.
- */
+/** Bytes that all slots of a batcher may have handed over behind staged records. */
 export const MAX_BEHIND_BYTES = 1_048_576;
+
+/**
+ * The same for one of `lanes` lanes to a peer. A receiver bounds what it holds for a peer over all of them, 8 MiB unless it was told
+ * otherwise, and says so nowhere: no lane takes more than its share.
+ */
+export function behindShare(lanes: number): number {
+  return Math.min(MAX_BEHIND_BYTES, Math.floor(DEFAULT_PEER_BYTE_BUDGET / lanes));
+}
 
 /** `data` fences its slot, `terminal` has closed it, `open` fences it while `asyncOpenAck` is on. */
 export type SingletonKind = 'data' | 'terminal' | 'open';
@@ -84,6 +90,7 @@ export class Singletons {
     private readonly ready: ReadyList,
     private readonly listener: SingletonListener,
     private readonly retryMs: number,
+    private readonly maxBehindBytes: number,
   ) {}
 
   /** Some wait for their admission. */
@@ -123,7 +130,7 @@ export class Singletons {
    */
   mayOvertake(slot: EgressSlot, bytes: number): boolean {
     if (slot.stagedOut === 0) return true;
-    return slot.behindBytes + bytes <= slot.byteBudget && this.behindBytes + bytes <= MAX_BEHIND_BYTES;
+    return slot.behindBytes + bytes <= slot.byteBudget && this.behindBytes + bytes <= this.maxBehindBytes;
   }
 
   overtakes(slot: EgressSlot, bytes: number): void {

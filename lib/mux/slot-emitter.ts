@@ -92,6 +92,8 @@ export class SlotEmitter {
     slot.direct = false;
     if (terminal !== undefined && terminal.length > this.maxRecordBytes) this.failOversized(slot, terminal.length);
     this.serveSoon(slot);
+    // Its end waits for credit, which comes back only for what has left: nobody is left to flush that.
+    if (slot.state === SLOT_OPEN && slot.credit === 0) this.gate.hurry();
   }
 
   /** False: it did not go. The caller has made sure that nothing stands in front of it. */
@@ -253,7 +255,8 @@ export class SlotEmitter {
       writer.closeSlot(slot, CLOSE_TERMINAL_SENT);
       this.life.close(slot, 'terminal', singleton.staged);
     }
-    return singletons.submit(singleton) ? SENT : STOPPED;
+    // A terminal that is refused has closed its slot and ends nobody else.
+    return singletons.submit(singleton) || terminal ? SENT : STOPPED;
   }
 
   private writeData(slot: EgressSlot, src: Uint8Array, off: number, len: number): void {

@@ -61,7 +61,8 @@ const TAPPED = 4;
  * - `for await (const item of anchor)`: items. Ends on Finalized; waits on over a Detached; rejects with `ERR_SENDER_ERROR` on a
  *   soft error (a new loop goes on where this one stood), and with `ERR_SENDER_DROPPED`, `ERR_TRANSPORT`, `ERR_DESERIALIZATION` or
  *   `ERR_LANE_DIED` at an end that was not clean; then the stream is over. A node that closes ends its anchors like a dropped
- *   sender, and so does a sender that is silent for three to four times `heartbeatIntervalMs` although it might send.
+ *   sender, and so does a sender that is silent for three to four times `heartbeatIntervalMs` although it might send: then what
+ *   was not read is gone too.
  * - `anchor.batches()`: the same as arrays of everything that is there (at least one item), for readers that write on.
  * - `anchor.frames()`: every frame as a tagged value; only an unclean end rejects.
  *

@@ -5,6 +5,7 @@ import { expect } from 'chai';
 import { StreamAnchorHandle, type StreamSender, type Velo } from '../../lib/index.js';
 import {
   type BatchEncoder,
+  CLOSE_PEER_GONE,
   CLOSE_PROTOCOL_ERROR,
   CLOSE_TERMINAL_SENT,
   CLOSE_UNKNOWN_SLOT,
@@ -234,7 +235,7 @@ streamSuite('a consumer that stops and cancels', (host, nodes) => {
     expect((await peer.attach(anchor.handle)).ok).to.equal(false);
   });
 
-  it('AH-07 a silent sender with credit is given up though records wait unread; the read after those is dropped', async () => {
+  it('AH-07 a silent sender with credit is given up though records wait unread, and the next read says it is gone', async () => {
     const silent = await nodes.make({ host, mux: { initialCredit: 8 } });
     silent.registerPeer(peer.info);
     peer.faces(silent);
@@ -243,11 +244,41 @@ streamSuite('a consumer that stops and cancels', (host, nodes) => {
     await peer.batch(0, (batch) => {
       for (const i of range(0, 4)) dataRecord(batch, SLOT, 1 + i, item(i));
     });
-    await until('it was given up', () => silent.stats().watchdogFirings === 1);
+    expect(await take(anchor, 1), 'what it reads in time is its own').to.deep.equal([0]);
+    await until('it was given up', () => silent.stats().anchors === 0);
     const { items, error } = await readAll(anchor);
-    expect(items).to.deep.equal(range(0, 4));
+    expect(items).to.deep.equal([]);
     expect(error?.code).to.equal('ERR_SENDER_DROPPED');
+    expect(await readAll(anchor), 'and that was its end').to.deep.equal({ items: [], error: undefined });
     expect(silent.stats()).to.include({ anchors: 0, liveSlots: 0, watchdogFirings: 1 });
+  });
+
+  it('an end that came in time stays readable with all in front of it, however long nobody reads', async () => {
+    const silent = await nodes.make({ host, mux: { initialCredit: 8 } });
+    silent.registerPeer(peer.info);
+    peer.faces(silent);
+    const closed = silent.createAnchor<number>({ heartbeatIntervalMs: 50 });
+    const unclosed = silent.createAnchor<number>({ heartbeatIntervalMs: 50 });
+    const lost = silent.createAnchor<number>({ heartbeatIntervalMs: 50 });
+    await peer.open(closed.handle, SLOT);
+    await peer.open(unclosed.handle, SLOT + (1 << 8));
+    await peer.open(lost.handle, SLOT + (2 << 8));
+    await peer.batch(0, (batch) => {
+      for (const slot of [SLOT, SLOT + (1 << 8)]) {
+        for (const i of range(0, 4)) dataRecord(batch, slot, 1 + i, item(i));
+        dataRecord(batch, slot, 5, FINALIZED_BYTES);
+      }
+      batch.closeSlot(SLOT, 6, CLOSE_TERMINAL_SENT);
+      // The peer itself says that this one is over: no silence, so what it sent counts.
+      dataRecord(batch, SLOT + (2 << 8), 1, item(7));
+      batch.closeSlot(SLOT + (2 << 8), 2, CLOSE_PEER_GONE);
+    });
+    await until('all three are tidied away', () => silent.stats().liveSlots === 0);
+    expect(silent.stats().watchdogFirings).to.equal(0);
+    for (const anchor of [closed, unclosed])
+      expect(await readAll(anchor)).to.deep.equal({ items: range(0, 4), error: undefined });
+    const { items, error } = await readAll(lost);
+    expect([items, error?.code]).to.deep.equal([[7], 'ERR_SENDER_DROPPED']);
   });
 });
 

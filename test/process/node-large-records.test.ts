@@ -255,7 +255,7 @@ for (const lanes of [1, 2]) {
       });
     }
 
-    it('a record above what the receiver pulls ends its stream with both sizes, and its sender hears; others go on', async () => {
+    it('AX-03 AX-04 a record above what the receiver pulls ends its stream with both sizes, its sender’s next send fails, others go on', async () => {
       const pair = await nodes.pair(host, { lanes, stagedPayloadMax: MIB }, { lanes });
       for (const lane of range(0, lanes)) {
         const [refused, other] = [await open(pair, lane), await open(pair, lane)];
@@ -263,8 +263,12 @@ for (const lanes of [1, 2]) {
         await refused.sender.send(itemOf(MIB, 2));
         const { items, error } = await readAll(refused.anchor);
         expectItems(items, [[4, 1]]);
-        expect((error as Error).message).to.include(`stagedPayloadMax = ${MIB}`);
+        // The item, its frame and the batch around it.
+        expect((error as Error).message)
+          .to.match(new RegExp(`payload of ${Math.floor(MIB / 1000)}\\d{3} bytes`))
+          .and.include(`stagedPayloadMax = ${MIB}`);
         await until('its sender hears', () => refused.sender.cancelled);
+        await failure('ERR_CHANNEL_CLOSED', refused.sender.send(itemOf(4, 3)));
         await refused.sender.close();
         await other.sender.send(itemOf(MIB - 100, 3));
         await other.sender.finalize();

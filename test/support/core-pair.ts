@@ -32,6 +32,8 @@ export interface NodeOptions {
   readonly clock?: VirtualClock;
   readonly mux?: MuxOptions;
   readonly lane?: number;
+  /** Lanes to the peer. */
+  readonly lanes?: number;
   readonly firstEpoch?: number;
   readonly peerBudget?: ByteReservation;
   /** Of both directions. */
@@ -48,6 +50,7 @@ export class CoreNode {
   readonly table: IngressTable;
   readonly binds = new Map<string, Receiver>();
   readonly lane: number;
+  readonly lanes: number;
   readonly meter: ByteMeter;
   /** Claims asked for, found or not. */
   claims = 0;
@@ -60,6 +63,7 @@ export class CoreNode {
     this.clock = options.clock ?? new VirtualClock();
     this.config = resolveMuxConfig(options.mux);
     this.lane = options.lane ?? 0;
+    this.lanes = options.lanes ?? 1;
     this.meter = options.meter ?? new ByteMeter();
     this.epoch = (options.firstEpoch ?? 1) - 1;
     this.port = new FakePort(this.clock, () => ++this.epoch);
@@ -87,8 +91,8 @@ export class CoreNode {
   /** The batcher, made at first use. */
   get batcher(): PeerBatcher {
     if (this.made === undefined) {
-      const { lane, config, port, metrics, meter } = this;
-      this.made = new PeerBatcher({ peerLabel: 'test', lane, config, port, metrics, meter });
+      const { lane, lanes, config, port, metrics, meter } = this;
+      this.made = new PeerBatcher({ peerLabel: 'test', lane, lanes, config, port, metrics, meter });
     }
     return this.made;
   }
@@ -209,10 +213,19 @@ export class CorePair {
   readonly staged: { readonly batch: Uint8Array; readonly singleton: Singleton }[] = [];
   private nextSession = 1n;
 
-  constructor(options: { producer?: MuxOptions; consumer?: MuxOptions; lane?: number } = {}) {
-    const lane = options.lane ?? 0;
-    this.producer = new CoreNode({ clock: this.clock, lane, firstEpoch: 1, ...wrap(options.producer) });
-    this.consumer = new CoreNode({ clock: this.clock, lane, firstEpoch: 7, ...wrap(options.consumer) });
+  constructor(
+    options: {
+      producer?: MuxOptions;
+      consumer?: MuxOptions;
+      lane?: number;
+      lanes?: number;
+      peerBudget?: ByteReservation;
+    } = {},
+  ) {
+    const { lane = 0, lanes = 1 } = options;
+    this.producer = new CoreNode({ clock: this.clock, lane, lanes, firstEpoch: 1, ...wrap(options.producer) });
+    const budget = options.peerBudget === undefined ? {} : { peerBudget: options.peerBudget };
+    this.consumer = new CoreNode({ clock: this.clock, lane, firstEpoch: 7, ...wrap(options.consumer), ...budget });
     this.producer.port.onAdmitted = (batch) => this.toConsumer.push(batch);
     this.consumer.port.onAdmitted = (batch) => this.toProducer.push(batch);
     this.producer.port.onStaged = (batch, singleton) => this.staged.push({ batch, singleton });

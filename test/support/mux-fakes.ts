@@ -104,6 +104,8 @@ interface PendingBatch {
 /** A batcher's port: keeps the batches as bytes, counts buffers, remembers who wants to run. */
 export class FakePort implements BatcherPort {
   mode: SubmitMode = 'admit';
+  /** The next singleton that this holds for is refused, whatever the mode. */
+  refusesNext: ((singleton: Singleton) => boolean) | undefined;
   eager = 262_144 - 64;
   /** Batches that were admitted or are pending, in order. */
   readonly sent: Uint8Array[] = [];
@@ -194,7 +196,9 @@ export class FakePort implements BatcherPort {
 
   private hand(buffer: Uint8Array, start: number, end: number, singleton: Singleton | undefined): SubmitOutcome {
     if (start !== BATCH_HEADROOM) throw new Error(`a batch starts at ${start}`);
-    if (this.mode === 'refuse') {
+    const refused = singleton !== undefined && this.refusesNext?.(singleton) === true;
+    if (refused) this.refusesNext = undefined;
+    if (refused || this.mode === 'refuse') {
       this.refused += 1;
       return REFUSED;
     }

@@ -8,11 +8,13 @@ import type { Calls } from '../../../lib/control/calls.js';
 import type { Messenger } from '../../../lib/control/messenger.js';
 import { PeerBook } from '../../../lib/control/peer-book.js';
 import { ClientPlane } from '../../../lib/lanes/client-plane.js';
+import type { ClientPort } from '../../../lib/lanes/client-port.js';
 import { rowIdentity } from '../../../lib/lanes/commands.js';
 import { ClientRows, createClientRows, DEFAULT_RING_BYTES } from '../../../lib/plane/conduit.js';
 import { encodeTcpEndpoints, encodeWorkerAddress } from '../../../lib/wire/address.js';
 import { u64High, u64Low } from '../../../lib/wire/bytes.js';
 import { abortAttach, anchorAttachRequest, anchorAttachResponse } from '../../../lib/wire/control.js';
+import { DETACHED_BYTES, DROPPED_BYTES } from '../../../lib/wire/frame.js';
 import { StreamCancelHandle } from '../../../lib/wire/handle.js';
 import {
   ADDRESS_KEY_TCP,
@@ -89,6 +91,12 @@ class Bench {
     this.handlers.get(HANDLER_ANCHOR_ABORT_ATTACH)!(request);
   }
 
+  /** A lane that hears of rows and does nothing about it. */
+  deafLane(lane: number): void {
+    const conduit = { drains: { add: () => true }, workerBell: { ring: () => {} } };
+    this.plane.ports[lane] = { conduit } as unknown as ClientPort;
+  }
+
   /** A lane claims the bind, whichever lane it is. */
   claim(session: bigint, entry: AnchorEntry, worker: number): boolean {
     const into = { row: 0, generation: 0, credit: 0, byteBudget: 0, heartbeatMs: 0 };
@@ -98,11 +106,11 @@ class Bench {
     return this.rows.receivers.claim(row, worker, anchorHi, anchorLo, u64High(session), u64Low(session), into);
   }
 
-  /** What the client does with a lane's "retired". */
-  retire(entry: AnchorEntry): void {
+  /** What the client does with a lane's "retired"; `discard`: because the sender was silent. */
+  retire(entry: AnchorEntry, discard = false): void {
     const feed = entry.feed!;
     this.rows.receivers.free(feed.row.row);
-    feed.retired();
+    feed.retired(discard);
   }
 }
 
@@ -170,7 +178,7 @@ describe('control: loads of lanes', () => {
     expect(entry.neverOpened(feed)).to.equal(false);
     entry.cancel();
     feed.withdraw();
-    feed.retired();
+    feed.retired(false);
     expect(bench.lanes(3)).to.deep.equal([1, 0, 1]);
   });
 
@@ -189,5 +197,57 @@ describe('control: loads of lanes', () => {
       bench.abort(next);
     }
     throw new Error('the row was not used again');
+  });
+});
+
+describe('control: a feed whose sender fell silent', () => {
+  let bench: Bench;
+  beforeEach(() => {
+    bench = new Bench();
+  });
+  afterEach(() => bench.registry.leaveAll());
+
+  const RECORD = Uint8Array.of(1, 2, 3);
+  /** Records that a reader still finds, sentinels that this node put there included. */
+  function unread(entry: AnchorEntry): Uint8Array[] {
+    const found: Uint8Array[] = [];
+    while (entry.next()) {
+      found.push(entry.frame.slice(entry.frameOffset, entry.frameOffset + entry.frameLength));
+      entry.take();
+    }
+    return found;
+  }
+
+  it('AH-07 takes its anchor out of the registry at once; a reader that comes later finds Dropped alone', () => {
+    const { entry, session, lane } = bench.attach();
+    expect(bench.claim(session, entry, 0)).to.equal(true);
+    for (let i = 0; i < 3; i++) entry.feed!.record(RECORD, 0, RECORD.length);
+    bench.retire(entry, true);
+    expect(entry.removed).to.equal(true);
+    expect(bench.attach({ entry }).reason).to.not.equal('');
+    expect(unread(entry)).to.deep.equal([DROPPED_BYTES]);
+    expect(bench.lanes(1), 'its lane is free').to.deep.equal([lane]);
+  });
+
+  it('any other end of a slot leaves what was delivered to its reader', () => {
+    const { entry, session } = bench.attach();
+    bench.claim(session, entry, 0);
+    for (let i = 0; i < 3; i++) entry.feed!.record(RECORD, 0, RECORD.length);
+    bench.retire(entry);
+    expect(entry.removed).to.equal(false);
+    expect(unread(entry)).to.deep.equal([RECORD, RECORD, RECORD, DROPPED_BYTES]);
+  });
+
+  it('one that was taken from its anchor before ends nothing of the sender that came after', () => {
+    bench.deafLane(0);
+    const first = bench.attach();
+    bench.claim(first.session, first.entry, 0);
+    const old = first.entry.feed!;
+    first.entry.detach();
+    const second = bench.attach({ entry: first.entry });
+    second.entry.feed!.record(RECORD, 0, RECORD.length);
+    bench.rows.receivers.free(old.row.row);
+    old.retired(true);
+    expect([second.entry.removed, unread(second.entry)]).to.deep.equal([false, [DETACHED_BYTES, RECORD]]);
   });
 });

@@ -6,6 +6,8 @@ import type { Endpoint } from '../../../lib/lanes/endpoint.js';
 import { resolveMuxConfig } from '../../../lib/mux/mux-config.js';
 import { MuxMetrics } from '../../../lib/mux/mux-metrics.js';
 import { PeerBatcher } from '../../../lib/mux/peer-batcher.js';
+import { RECENT_CANCEL_MS } from '../../../lib/mux/recent-cancels.js';
+import { LIFECYCLE_CANCEL } from '../../../lib/wire/batch.js';
 import { FakeOwner, FakePort, VirtualClock } from '../../support/mux-fakes.js';
 
 const SWEEP_MS = 200;
@@ -49,7 +51,6 @@ class Peer implements CaredPeer {
 }
 
 class Lane {
-  readonly config = resolveMuxConfig();
   readonly metrics = new MuxMetrics();
   readonly clock = new VirtualClock();
   private epoch = 0;
@@ -58,7 +59,7 @@ class Lane {
   readonly peer: Peer;
   readonly probes: ((alive: boolean) => void)[] = [];
 
-  constructor() {
+  constructor(readonly config = resolveMuxConfig()) {
     this.care = new BatcherCare(this, () => new Promise((resolve) => this.probes.push(resolve)));
     this.peer = new Peer(() => {
       const { config, port, metrics } = this;
@@ -191,6 +192,21 @@ describe('idle batchers', () => {
     lane.sweeps(1_000);
     expect([lane.peer.asked, lane.port.clockReads]).to.deep.equal([asked, reads]);
     expect(lane.metrics.epochDeaths).to.equal(0);
+  });
+
+  it('a cancel that may have to be said again outlives any idle time: a lost connection still finds it', () => {
+    lane = new Lane(resolveMuxConfig({ batcherIdleTtlMs: 1_000 }));
+    const batcher = lane.peer.batcher();
+    batcher.control.replyLifecycle(0x100, 0, 7, LIFECYCLE_CANCEL);
+    lane.endTurn();
+    expect(lane.port.take().flatMap(({ records }) => records.map(({ type }) => type))).to.deep.equal(['lifecycle']);
+    lane.sweeps(RECENT_CANCEL_MS / SWEEP_MS);
+    expect(lane.peer.current).to.equal(batcher);
+    batcher.connectionLost();
+    lane.endTurn();
+    expect(lane.port.take()[0]!.records).to.have.length(1);
+    lane.sweeps(RECENT_CANCEL_MS / SWEEP_MS + 1);
+    expect([lane.peer.current, batcher.closed]).to.deep.equal([undefined, true]);
   });
 
   it('AK-15 whatever it does starts its time anew: a record, a reply, a slot of its own or of the peer', () => {

@@ -6,6 +6,7 @@ import { ClientLink, type LinkLane } from '../../../lib/lanes/client-link.js';
 import { EV_ADMITTED, EV_DATA, EV_FRAME, EV_RETIRED, PARCEL } from '../../../lib/lanes/commands.js';
 import { EgressStream } from '../../../lib/lanes/egress-stream.js';
 import { IngressStream } from '../../../lib/lanes/ingress-stream.js';
+import { ByteMeter } from '../../../lib/mux/byte-meter.js';
 import type { EgressSlot } from '../../../lib/mux/egress-slot.js';
 import type { IngressTable } from '../../../lib/mux/ingress-table.js';
 import { DELIVERED } from '../../../lib/mux/ingress-types.js';
@@ -19,6 +20,7 @@ import {
 } from '../../../lib/plane/conduit.js';
 import { ParcelReceiver, ParcelSender } from '../../../lib/plane/parcels.js';
 import { SENDER_OPENED, SENDER_RETIRED, SENDER_SENT } from '../../../lib/plane/rows.js';
+import { DROPPED_BYTES } from '../../../lib/wire/frame.js';
 import { FRAME_MESSAGE } from '../../../lib/wire/transport-frame.js';
 
 const SIZES = { ringBytes: 1024, rows: 1024 };
@@ -79,6 +81,34 @@ describe('the lane end of a conduit', () => {
       kinds.push(...read());
     }
     expect(kinds).to.deep.equal([...Array.from({ length: sent }, () => EV_DATA), EV_RETIRED]);
+    expect(link.receivers[ROW]).to.equal(undefined);
+  });
+
+  it('AH-07 a stream whose sender fell silent drops what waits for room, and its last record says that the rest is void', () => {
+    const bind = { row: ROW, generation: 1, credit: CREDIT, byteBudget: 0, heartbeatMs: 5_000 };
+    const meter = new ByteMeter();
+    const watch = () => {
+      throw new Error('no slot is opened here');
+    };
+    const stream = new IngressStream(link, {} as IngressTable, bind, 0, ROW, 0, watch, meter);
+    link.receivers[ROW] = stream;
+    for (let i = 0; i < 12; i++) stream.deliver(RECORD, 0, RECORD.length, false);
+    expect(stream.standing).to.be.greaterThan(0);
+    expect(meter.bytes).to.equal(stream.standing * RECORD.length);
+    const fitted = 12 - stream.standing;
+    stream.silent();
+    expect([stream.standing, meter.bytes]).to.deep.equal([0, 0]);
+    stream.deliver(DROPPED_BYTES, 0, DROPPED_BYTES.length, true);
+    stream.slotClosed();
+    const found: [number, number][] = [];
+    for (let turn = 0; turn < 4; turn++) {
+      link.publish();
+      const ring = client.ingress;
+      if (ring.refresh()) while (ring.next()) found.push([ring.kind, ring.length]);
+      ring.release();
+    }
+    const data = Array.from({ length: fitted }, () => [EV_DATA, RECORD.length]);
+    expect(found).to.deep.equal([...data, [EV_DATA, DROPPED_BYTES.length], [EV_RETIRED, 1]]);
     expect(link.receivers[ROW]).to.equal(undefined);
   });
 

@@ -1,10 +1,13 @@
 // Records that no packed batch holds: alone in their batch, staged above the eager budget, and a fence for their slot until the answer.
 
 import { expect } from 'chai';
+import { ByteBudget } from '../../../lib/mux/byte-budget.js';
 import type { EgressSlot } from '../../../lib/mux/egress-slot.js';
-import type { MuxOptions } from '../../../lib/mux/mux-config.js';
-import { MAX_PENDING_SINGLETONS } from '../../../lib/mux/singletons.js';
+import { DEFAULT_PEER_BYTE_BUDGET, type MuxOptions } from '../../../lib/mux/mux-config.js';
+import { behindShare, MAX_BEHIND_BYTES, MAX_PENDING_SINGLETONS } from '../../../lib/mux/singletons.js';
 import { CLOSE_UNKNOWN_SLOT } from '../../../lib/wire/batch.js';
+import { FINALIZED_BYTES, transportErrorFrame } from '../../../lib/wire/frame.js';
+import { MAX_LANES } from '../../../lib/wire/names.js';
 import { CoreNode, CorePair, frameText } from '../../support/core-pair.js';
 import { FakeOwner, type PlainBatch } from '../../support/mux-fakes.js';
 
@@ -197,6 +200,52 @@ describe('mux egress: singletons', () => {
     expect([node.batcher.epoch, node.batcher.liveSlots, node.port.buffersOut]).to.deep.equal([2, 0, 0]);
   });
 
+  it('a terminal whose batch the transport refuses ends nobody else: slots behind it are served in the same turn', () => {
+    const { node, owners, slots } = opened({ maxBatchBytes: 100, flushPolicy: 'manual' }, 3);
+    node.port.mode = 'pend';
+    node.sendItem(slots[0]!, 1);
+    node.batcher.kick();
+    expect(node.batcher.parked).to.equal(true);
+    // All of it stands until the answer.
+    node.batcher.terminal(slots[0]!, transportErrorFrame('x'.repeat(200)));
+    node.batcher.terminal(slots[2]!, FINALIZED_BYTES);
+    node.port.mode = 'admit';
+    node.port.refusesNext = () => true;
+    node.admit();
+    node.turn();
+    expect(owners[0]!.events.slice(1)).to.deep.equal(['closed terminal', 'retired discarded']);
+    expect(owners[2]!.events.slice(1)).to.deep.equal(['closed terminal', 'retired sent']);
+    expect([node.metrics.epochDeaths, node.metrics.droppedStaleSingleton, node.port.buffersOut]).to.deep.equal([
+      0, 1, 0,
+    ]);
+  });
+
+  it('replies that a refused singleton leaves behind are tried again, though nothing else happens', () => {
+    for (const kind of ['data', 'open'] as const) {
+      const { node, slots } = opened({ maxBatchBytes: 100, asyncOpenAck: kind === 'open' }, 2, 0);
+      for (let i = 0; i < 6; i++) node.sendItem(slots[0]!, i, 34);
+      // With 3, the drain parks at the slots, and the next one begins with them; with 1, the batch is due at its end.
+      node.batcher.control.postCredit(slots[0]!.id, kind === 'data' ? 3 : 1);
+      node.batcher.control.postCredit(slots[1]!.id, 1);
+      node.port.mode = 'pend';
+      node.turn();
+      expect(node.batcher.parked).to.equal(true);
+      if (kind === 'data') node.sendItem(slots[1]!, 1, MEDIUM);
+      else node.open(new FakeOwner(), 5n, 9n);
+      node.batcher.control.replyCredit(0x500, 4);
+      node.port.mode = 'admit';
+      node.port.refusesNext = () => true;
+      node.admit();
+      node.turn();
+      expect(node.metrics.epochDeaths, kind).to.equal(1);
+      node.port.take();
+      expect(node.batcher.deadline(), kind).to.equal(node.config.creditSweepIntervalMs);
+      node.advance(node.config.creditSweepIntervalMs);
+      node.advance(node.config.replyLingerMs);
+      expect(shapes(node), kind).to.deep.equal(['credit 5:0']);
+    }
+  });
+
   it('AR-16 4,096 bogus grants are refused and counted, and the answer that lifts the fence still lands', () => {
     const { node, slots } = opened();
     node.port.mode = 'pend';
@@ -363,10 +412,31 @@ describe('mux egress: singletons', () => {
     node.turn();
     const behind = () =>
       node.port.take().flatMap(({ records }) => records.filter(({ seq, body }) => seq > 1 && body.length === 30_000));
-    expect(behind()).to.have.length(Math.floor(1_048_576 / 30_000));
+    const share = Math.floor(MAX_BEHIND_BYTES / 30_000);
+    expect(behind()).to.have.length(share);
     for (const singleton of [...node.port.singletons]) node.port.fetch(singleton);
     node.turn();
-    expect(behind()).to.have.length(20 * 30 - Math.floor(1_048_576 / 30_000));
+    expect(behind()).to.have.length(20 * 30 - share);
+  });
+
+  it('all lanes of one peer, each with as much behind staged records as it may, overflow no hold', () => {
+    for (let lanes = 1; lanes <= MAX_LANES; lanes++)
+      expect(lanes * behindShare(lanes)).to.be.at.most(DEFAULT_PEER_BYTE_BUDGET);
+    expect([1, 8, 16].map(behindShare)).to.deep.equal([MAX_BEHIND_BYTES, MAX_BEHIND_BYTES, MAX_BEHIND_BYTES / 2]);
+    const peerBudget = new ByteBudget(DEFAULT_PEER_BYTE_BUDGET);
+    for (let lane = 0; lane < MAX_LANES; lane++) {
+      const pair = new CorePair({ lane, lanes: MAX_LANES, peerBudget });
+      const streams = Array.from({ length: 3 }, () => pair.stream({ limit: 64 }));
+      for (const { slot } of streams) {
+        pair.producer.sendItem(slot, 0, LARGE);
+        for (let i = 1; i <= 30; i++) pair.producer.sendItem(slot, i, 30_000);
+      }
+      pair.producer.turn();
+      for (const batch of pair.toConsumer.splice(0)) pair.consumer.receive(batch);
+      const { holdOverflow, liveSlots } = pair.consumer.metrics;
+      expect([holdOverflow, liveSlots], `lane ${lane}`).to.deep.equal([0, 3]);
+    }
+    expect(peerBudget.used).to.be.above(peerBudget.limit * 0.9);
   });
 
   it('two staged records larger than what a receiver can hold go one after the other', () => {

@@ -162,6 +162,26 @@ describe('mux egress: terminals and clamps', () => {
     expect(owners[0]!.events).to.deep.equal(['opened true', 'closed abandoned', 'retired discarded']);
   });
 
+  it('an end that waits for credit sends what its credit went into: nobody is left to flush that', () => {
+    for (const end of ['terminal', 'close'] as const) {
+      const node = new CoreNode({ mux: { flushPolicy: 'manual' } });
+      const owner = new FakeOwner();
+      const slot = node.open(owner, 5n, 1n, 1);
+      node.port.take();
+      for (const value of [1, 2]) node.sendItem(slot, value);
+      node.turn();
+      expect([node.port.take(), node.batcher.staged], 'manual').to.deep.equal([[], 1]);
+      if (end === 'terminal') node.finalize(slot);
+      else node.batcher.inletClosed(slot);
+      node.turn();
+      expect(node.port.take().map(types)).to.deep.equal(['data']);
+      node.batcher.control.postCredit(slot.id, 1);
+      node.turn();
+      expect(node.port.take().map(types)).to.deep.equal([end === 'terminal' ? 'data,data,close' : 'data,close']);
+      expect(owner.count(end === 'terminal' ? 'retired sent' : 'retired discarded')).to.equal(1);
+    }
+  });
+
   it('AT-10 512 items and a terminal in one burst arrive in order, the terminal last', () => {
     const { node, slots } = opened({});
     for (let i = 0; i < 512; i++) node.sendItem(slots[0]!, i);

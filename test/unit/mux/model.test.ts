@@ -17,6 +17,8 @@ type Step =
   | { readonly kind: 'turn' | 'wire' | 'doorbell' | 'sweep' | 'kick' | 'congest' | 'clear' | 'clearConsumer' }
   | { readonly kind: 'pull'; readonly index: number }
   | { readonly kind: 'time'; readonly ms: number }
+  | { readonly kind: 'pressure'; readonly producer: boolean; readonly consumer: boolean }
+  | { readonly kind: 'refuse'; readonly what: 'everything' | 'a singleton' | 'a terminal' }
   | { readonly kind: 'death'; readonly how: 'health' | 'refused' };
 
 const streamIndex = fc.integer({ min: 0, max: STREAMS - 1 });
@@ -65,6 +67,26 @@ const rough: fc.Arbitrary<Step> = fc.oneof(
     weight: 1,
     arbitrary: fc.record({ kind: fc.constant('death' as const), how: fc.constantFrom('health', 'refused') }),
   } as fc.MaybeWeightedArbitrary<Step>,
+);
+
+/** And a transport that refuses at once, and nodes that keep too much. */
+const harsh: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 20, arbitrary: rough },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('pressure' as const),
+      producer: fc.boolean(),
+      consumer: fc.boolean(),
+    }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('refuse' as const),
+      what: fc.constantFrom('everything' as const, 'a singleton' as const, 'a terminal' as const),
+    }),
+  },
 );
 
 const policies: readonly FlushPolicyOption[] = [
@@ -199,6 +221,14 @@ class World {
       case 'death':
         this.death(step.how);
         break;
+      case 'pressure':
+        producer.meter.over = step.producer;
+        consumer.meter.over = step.consumer;
+        break;
+      case 'refuse':
+        if (step.what === 'everything') producer.port.mode = 'refuse';
+        else producer.port.refusesNext = ({ kind }) => step.what === 'a singleton' || kind === 'terminal';
+        break;
       default:
         step satisfies never;
     }
@@ -229,10 +259,30 @@ class World {
     this.pair.settle();
   }
 
+  /** The same, but nobody asks either node to do anything: only what it asked for itself, and what arrives, makes it run. */
+  finishByItself(): void {
+    this.clear();
+    for (let i = 0; i < STREAMS; i++) this.end(i, () => this.pair.producer.finalize(this.stream(i).slot));
+    const { producer, consumer } = this.pair;
+    for (let quiet = 0; quiet < 20; ) {
+      const before = producer.port.sent.length + consumer.port.sent.length;
+      this.pair.settle();
+      let taken = 0;
+      for (const stream of this.streams) taken += this.pair.take(stream, 3);
+      if (taken > 0) consumer.table.visitDrained();
+      this.pair.clock.now += 50;
+      this.pair.advance(1);
+      consumer.table.sweep();
+      this.check();
+      quiet = taken > 0 || producer.port.sent.length + consumer.port.sent.length > before ? 0 : quiet + 1;
+    }
+  }
+
   private clear(): void {
     const { producer, consumer } = this.pair;
     producer.port.mode = 'admit';
     consumer.port.mode = 'admit';
+    producer.port.refusesNext = undefined;
     producer.admitAll();
     consumer.admitAll();
   }
@@ -367,6 +417,44 @@ describe('mux cores under random schedules', () => {
         world.pair.consumer.batcher.kick();
         world.pair.settle();
         world.expectNothingLeft();
+      }),
+      { numRuns: 120 },
+    );
+  });
+
+  it('whatever is refused and whoever keeps too much, no stream waits for a wake that nobody owes it', () => {
+    fc.assert(
+      fc.property(setup, fc.array(harsh, { maxLength: 120, size: 'max' }), (options, steps) => {
+        const world = new World(options);
+        for (const step of steps) world.step(step);
+        world.finishByItself();
+        const { producer, consumer } = world.pair;
+        world.streams.forEach(({ receiver, owner }, i) => {
+          const ends = owner.events.filter((event) => event.startsWith('closed'));
+          expect(ends, owner.events.join()).to.have.length(1);
+          expect(owner.events.filter((event) => event.startsWith('opened'))).to.have.length(1);
+          const [retired] = owner.events.filter((event) => event.startsWith('retired'));
+          expect(owner.events.at(-1)).to.equal(retired);
+          if (retired !== 'retired sent') return;
+          const whole = Array.from({ length: world.accepted[i]! }, (_, k) => String(k));
+          // What was sent in an epoch arrives before the next one; a consumer that cancelled, or a slot in the way, takes less.
+          const got = receiver.taken.map(frameText);
+          if (got.at(-1) === 'Finalized') expect(got).to.deep.equal([...whole, 'Finalized']);
+        });
+        producer.batcher.epochDeath('end');
+        const last = world.pair.stream();
+        world.pair.settle();
+        producer.finalize(last.slot);
+        world.pair.settle();
+        world.pair.clock.now += 1_000;
+        world.pair.advance(2);
+        expect(last.receiver.frames.map(frameText)).to.deep.equal(['Finalized']);
+        for (const node of [producer, consumer]) {
+          const { liveSlots, heldRecords, withheldRecords, stagedRecords } = node.metrics;
+          expect([liveSlots, heldRecords, withheldRecords, stagedRecords]).to.deep.equal([0, 0, 0, 0]);
+          expect([node.port.buffersOut, node.meter.bytes, node.batcher.idle]).to.deep.equal([0, 0, true]);
+        }
+        expect(producer.port.stagingRoom).to.equal(options.stagingRoom);
       }),
       { numRuns: 120 },
     );

@@ -25,9 +25,12 @@ describe('mux: cancels said again', () => {
     cancels.note(cancel(1), 0);
     cancels.note(cancel(2, LIFECYCLE_STOP), 5);
     cancels.note(cancel(3), 5);
+    expect([cancels.any(RECENT_CANCEL_MS + 5), cancels.any(RECENT_CANCEL_MS + 6)]).to.deep.equal([true, false]);
     expect(cancels.take(RECENT_CANCEL_MS + 1).map(({ slotId }) => slotId)).to.deep.equal([3]);
     expect(cancels.take(5)).to.deep.equal([]);
+    expect(cancels.any(5)).to.equal(false);
     for (let i = 0; i < MAX_RECENT_CANCELS + 10; i += 1) cancels.note(cancel(i), 9);
+    expect([cancels.any(9), cancels.any(RECENT_CANCEL_MS + 10)]).to.deep.equal([true, false]);
     const taken = cancels.take(9).map(({ slotId }) => slotId);
     expect(taken).to.deep.equal(Array.from({ length: MAX_RECENT_CANCELS }, (_, i) => i + 10));
   });
