@@ -2,7 +2,7 @@
 // them stall and break. Owns who there is and what happened between whom; it must never look at a stream.
 
 import { Velo } from '../../lib/index.js';
-import { awaitsAdmission } from './inside.js';
+import { awaitsAdmission, killLane, lanesStand } from './inside.js';
 import type { Incident, Scenario } from './scenario.js';
 import { SimNode } from './sim-node.js';
 import { RANK_APP } from './world/schedule.js';
@@ -14,13 +14,23 @@ const CUT_LOOK_MS = 0.3;
 /** A freeze or stall that is longer, in heartbeats, may end streams. */
 const HARMLESS_HEARTBEATS = 0.6;
 
+export interface ClusterHooks {
+  failed(check: string, message: string): void;
+  /** A node stands. */
+  made(node: SimNode): void;
+  /** A lane is about to die. */
+  laneDies(node: SimNode, lane: number): void;
+}
+
 export class Cluster {
   readonly nodes: SimNode[] = [];
+  /** Lanes that died. */
+  laneDeaths = 0;
 
   constructor(
     private readonly world: World,
     private readonly scenario: Scenario,
-    private readonly failed: (check: string, message: string) => void,
+    private readonly hooks: ClusterHooks,
   ) {}
 
   make(options: Scenario['nodes'][number]): SimNode {
@@ -31,8 +41,9 @@ export class Cluster {
       Velo.create(node.options).then(
         (velo) => {
           node.velo = velo;
+          this.hooks.made(node);
         },
-        (error: unknown) => this.failed('create', describe(error)),
+        (error: unknown) => this.hooks.failed('create', describe(error)),
       );
     });
     return node;
@@ -92,6 +103,9 @@ export class Cluster {
         victim.leaving = true;
         this.close(victim, 0.01);
         return;
+      case 'lane':
+        this.world.post(victim.process, 0.01, 'lane', () => this.killLane(victim));
+        return;
       case 'kill':
       case 'restart':
         if (ready.length < 2 && what === 'kill') return;
@@ -101,6 +115,20 @@ export class Cluster {
       default:
         what satisfies never;
     }
+  }
+
+  private killLane(node: SimNode): void {
+    if (!node.alive || node.leaving || !this.stands(node)) return;
+    const lane = this.world.random.between(0, node.options.lanes! - 1);
+    this.world.note(`lane ${lane} of n${node.number} dies`);
+    this.laneDeaths += 1;
+    this.hooks.laneDies(node, lane);
+    killLane(node.velo, lane);
+  }
+
+  /** Every lane of the node runs. */
+  stands(node: SimNode): boolean {
+    return lanesStand(node.velo);
   }
 
   /**

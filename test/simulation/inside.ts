@@ -9,6 +9,7 @@ import type { IngressSlot } from '../../lib/mux/ingress-slot.js';
 import type { IngressTable } from '../../lib/mux/ingress-table.js';
 import type { MuxMetrics } from '../../lib/mux/mux-metrics.js';
 import { PeerBatcher } from '../../lib/mux/peer-batcher.js';
+import { observeMux } from './inside-mux.js';
 
 interface ConnectionInside {
   readonly queuedFrames: number;
@@ -29,10 +30,10 @@ interface LaneInside {
   readonly peers: readonly (PeerInside | undefined)[];
 }
 
-/** The inline host: its lanes, or the seats in which they run. */
+/** The inline host: the seats in which its lanes run. */
 interface HostInside {
-  readonly lanes?: readonly Lane[];
-  readonly seats?: readonly { readonly running: Lane }[];
+  readonly seats: readonly { readonly running: Lane; readonly dead: boolean }[];
+  terminate(lane: number, reason: string): void;
 }
 
 interface NodeInside {
@@ -63,8 +64,36 @@ function inside(node: Velo): NodeInside['parts'] {
 }
 
 export function lanesOf(node: Velo): readonly Lane[] {
-  const { lanes, seats } = inside(node).shutdown.host;
-  return lanes ?? seats!.map(({ running }) => running);
+  return inside(node).shutdown.host.seats.map(({ running }) => running);
+}
+
+/** What a lane that the simulation ends dies of. */
+const LANE_KILLED = 'ended by the simulation';
+
+/** Ends a lane as its host does when its thread hangs. */
+export function killLane(node: Velo, lane: number): void {
+  inside(node).shutdown.host.terminate(lane, LANE_KILLED);
+}
+
+/** Lanes that have come to listen. */
+const listening = new WeakSet<Lane>();
+
+/** Every lane of the node runs. */
+export function lanesStand(node: Velo): boolean {
+  return inside(node).shutdown.host.seats.every(({ running, dead }) => !dead && listening.has(running));
+}
+
+/** The mux lane of a sender of this node to an anchor; undefined: it has no slot. */
+export function muxLaneOf(node: Velo, anchor: bigint): number | undefined {
+  for (const lane of lanesOf(node))
+    for (const { egress } of slotsByPeer(lane))
+      for (const [k, slots] of egress.entries())
+        if (slots.some((slot) => anchorOf(slot) === anchor)) return k;
+  return undefined;
+}
+
+function anchorOf({ anchorHi, anchorLo }: EgressSlot): bigint {
+  return (BigInt(anchorHi >>> 0) << 32n) | BigInt(anchorLo >>> 0);
 }
 
 export function metricsOf(lane: Lane): MuxMetrics {
@@ -234,12 +263,21 @@ export function observe(report: (check: string, message: string) => void): () =>
     if (this.parked ? !this.gate.kicked && !this.ready.isEmpty : this.gate.staged > 0)
       report('kick lost', `${this.gate.staged} records are staged behind a kick, parked: ${this.parked}`);
   };
-  const { fail } = Lane.prototype;
+  const { fail, start } = Lane.prototype;
+  Lane.prototype.start = async function (this: Lane) {
+    const started = await start.call(this);
+    listening.add(this);
+    return started;
+  };
   Lane.prototype.fail = function (this: Lane, error: unknown) {
-    report('lane died', error instanceof Error ? (error.stack ?? error.message) : String(error));
+    if (!(error instanceof Error && error.message === LANE_KILLED))
+      report('lane died', error instanceof Error ? (error.stack ?? error.message) : String(error));
     fail.call(this, error);
   };
+  const unobserveMux = observeMux(report);
   return () => {
+    unobserveMux();
+    Lane.prototype.start = start;
     Lane.prototype.fail = fail;
     stream.deliver = deliver;
     stream.slotClosed = slotClosed;

@@ -2,7 +2,7 @@
 // carries a checksum; a reader that gets anything but the next record of its stream, or an end that its sender did not write, is
 // reported here. Owns the truth about streams; it must never touch a node.
 
-import type { VeloError } from '../../lib/index.js';
+import type { RetiredOutcome, VeloError } from '../../lib/index.js';
 import type { SimNode } from './sim-node.js';
 
 const HEADER_BYTES = 20;
@@ -19,6 +19,12 @@ export class Session {
   received = 0;
   attached = false;
   end: SenderEnd = 'open';
+  /** What its sender was told of its output, once it was. */
+  retired: RetiredOutcome | undefined;
+  /** The mux lane it rides; undefined: not known. */
+  muxLane: number | undefined;
+  /** It sent a record that its consumer refuses to fetch. */
+  refusable = false;
 
   constructor(
     readonly number: number,
@@ -39,6 +45,10 @@ export class Stream {
   stopAsked = false;
   /** The reader takes what comes. */
   reading = false;
+  /** Its anchor does not wait for senders for ever. */
+  expires = false;
+  /** A lane that it may have ridden died. */
+  laneDied = false;
 
   constructor(
     readonly id: number,
@@ -134,6 +144,16 @@ export class Stream {
       return;
     }
     while (this.at <= last) this.senderOver();
+  }
+
+  /** Nobody attached in time: the anchor went. What was sent before was read. */
+  expired(): void {
+    if (!this.ends('expired')) return;
+    for (let i = this.at; i < this.sessions.length; i++) {
+      const { attached, end, number, accepted, received } = this.sessions[i]!;
+      if (attached && end === 'detached' && received !== accepted)
+        this.failed('lost', `${this.label} expired with ${received} of ${accepted} records of sender ${number}`);
+    }
   }
 
   /** The reader's loop ended with an error. */

@@ -23,11 +23,23 @@ export interface Stage {
   judge(stream: Stream, what: string, error: VeloError): void;
   /** A sender that its application never ends. */
   forget(node: SimNode, session: Session, sender: StreamSender<Uint8Array>): void;
+  /** A session begins: which lanes are down matters. */
+  begins(stream: Stream, session: Session): void;
+  /** Its slot was opened. */
+  opened(stream: Stream, session: Session): void;
   note(what: string): void;
 }
 
+/** Above it a record is fetched by its consumer, which may refuse that. */
+const STAGED_BYTES = 261_000;
+/** What a record has beside its bytes, generously. */
+const STAGED_OVERHEAD = 200;
+/** How often a sender asks again what became of its output. */
+const RETIRED_ASKS = 3;
 const HUGE_BYTES = [262_100, 262_200, 300_000, 900_000];
 const LARGE_BYTES = [1_000, 59_000, 61_500, 66_000, 120_000];
+/** What an attach to an anchor that was removed may say. */
+const NOT_FOUND = new Set(['ERR_ATTACH_REFUSED', 'ERR_ANCHOR_NOT_FOUND', 'ERR_ALREADY_ATTACHED']);
 /** A stream whose last sender has not been noticed yet refuses the next one. */
 const ATTACH_TRIES = 6;
 const ATTACH_AGAIN_MS = 40;
@@ -44,12 +56,14 @@ export function startStream(stage: Stage, stream: Stream, plan: StreamPlan): Str
   const { consumer } = stream;
   let anchor: StreamAnchor<Uint8Array>;
   try {
-    anchor = consumer.velo.createAnchor<Uint8Array>({ codec: rawCodec() });
+    const unattachedTimeoutMs = plan.unattachedMs < 0 ? undefined : plan.unattachedMs;
+    anchor = consumer.velo.createAnchor<Uint8Array>({ codec: rawCodec(), unattachedTimeoutMs });
   } catch (error) {
     if (!consumer.leaving) stage.failed('create', describe(error));
     return undefined;
   }
   stage.note(`stream ${stream.id} n${consumer.number} ${plan.send} ${plan.size} ${plan.read} ${plan.end}`);
+  stream.expires = plan.unattachedMs >= 0;
   if (plan.cancelAt >= 0)
     stage.post(consumer, plan.cancelAt, 'cancel', () => {
       if (stream.readerEnd === 'open') stream.cancelled = true;
@@ -118,6 +132,7 @@ function loopEnded(stream: Stream): void {
   if (stream.cancelled) stream.readerEnd = 'cancelled';
   else if (stream.consumer.leaving && !stream.sessions.some(({ end }) => end === 'finalized'))
     stream.readerEnd = 'closed with its node';
+  else if (stream.expires && stream.sessions.every(({ end }) => end !== 'finalized')) stream.expired();
   else stream.finalized();
 }
 
@@ -170,6 +185,7 @@ async function produce(
 ): Promise<void> {
   if (!node.alive) return;
   const session = stream.session(node);
+  stage.begins(stream, session);
   let sender: StreamSender<Uint8Array>;
   try {
     const attaching = node.velo.attachAnchor<Uint8Array>(handle, { codec: rawCodec(), key: plan.key });
@@ -177,6 +193,7 @@ async function produce(
   } catch (error) {
     if (!VeloError.is(error)) throw error;
     session.end = 'failed';
+    if (stream.expires && NOT_FOUND.has(error.code)) return;
     const early = error.code === 'ERR_ATTACH_REFUSED' || error.code === 'ERR_ALREADY_ATTACHED';
     if (early && session.number > 0 && attempt < ATTACH_TRIES) {
       await stage.pause(node, ATTACH_AGAIN_MS);
@@ -185,6 +202,8 @@ async function produce(
     return;
   }
   session.attached = true;
+  stage.opened(stream, session);
+  run(stage, awaitRetired(stage, stream, session, sender));
   try {
     await sendAll(stage, stream, plan, session, sender);
   } catch (error) {
@@ -201,6 +220,24 @@ async function produce(
   stage.post(next, stage.between(0, 30), 'produce', () => {
     run(stage, produce(stage, stream, plan, next, handle, turn + 1, 1));
   });
+}
+
+/** What became of its output: asked early, and again, which must say the same. */
+async function awaitRetired(
+  stage: Stage,
+  stream: Stream,
+  session: Session,
+  sender: StreamSender<Uint8Array>,
+): Promise<void> {
+  const asked = Array.from({ length: stage.between(1, RETIRED_ASKS) }, () => sender.retired());
+  const outcomes = await session.producer.wait(`retired ${stream.id}`, Promise.all(asked));
+  outcomes.push(await sender.retired());
+  session.retired = outcomes[0];
+  stage.note(`retired ${stream.id} ${outcomes[0]}`);
+  if (outcomes.some((outcome) => outcome !== outcomes[0]))
+    stage.failed('retired', `${stream.label}: sender ${session.number} was told ${outcomes.join(', ')}`);
+  if (outcomes[0] === 'sent' && session.end !== 'finalized' && session.end !== 'detached' && session.end !== 'closed')
+    stage.failed('retired', `${stream.label}: sender ${session.number} is ${session.end}, and all of it was sent`);
 }
 
 async function sendAll(
@@ -241,6 +278,8 @@ async function sendOne(
       return;
     }
     const item = makeItem(stream.id, session.number, seq, sizeOf(stage, plan.size));
+    const limit = stream.consumer.options.stagedPayloadMax ?? Number.POSITIVE_INFINITY;
+    if (item.length > STAGED_BYTES && item.length > limit - STAGED_OVERHEAD) session.refusable = true;
     // Under Manual, who waits for room must have flushed: the room comes from what is written.
     const manual = producer.options.flushPolicy === 'manual';
     if (plan.send === 'await' && !manual) await producer.wait(`send ${stream.id}`, sender.send(item));

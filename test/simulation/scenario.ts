@@ -12,7 +12,7 @@ import type { Random } from './world/random.js';
  */
 export type Mood = 'calm' | 'reorder' | 'lossy' | 'cuts' | 'chaos';
 
-export type Disturbance = 'freeze' | 'stall' | 'cut' | 'kill' | 'restart' | 'close' | 'drain' | 'flush';
+export type Disturbance = 'freeze' | 'stall' | 'cut' | 'kill' | 'restart' | 'close' | 'drain' | 'flush' | 'lane';
 
 export interface Incident {
   readonly at: number;
@@ -48,6 +48,14 @@ export interface StreamPlan {
   readonly cancelAt: number;
   readonly stopAt: number;
   readonly abortAt: number;
+  /** How long its anchor waits for a sender, in milliseconds; -1: for ever. */
+  readonly unattachedMs: number;
+}
+
+/** A call beside the streams. */
+export interface MessagePlan {
+  readonly at: number;
+  readonly bytes: number;
 }
 
 /** One of those that use an index again and again. */
@@ -69,6 +77,7 @@ export const SHORT_STREAM: StreamPlan = {
   cancelAt: -1,
   stopAt: -1,
   abortAt: -1,
+  unattachedMs: -1,
 };
 
 export interface Scenario {
@@ -84,6 +93,7 @@ export interface Scenario {
   readonly streams: readonly StreamPlan[];
   /** Streams one after the other between two nodes, each on the slot index of the last. */
   readonly reuses: number;
+  readonly messages: readonly MessagePlan[];
 }
 
 const MIB = 1024 * 1024;
@@ -114,6 +124,7 @@ export function draw(random: Random): Scenario {
     incidents: incidents(random, mood, activeMs, heartbeatMs),
     streams: Array.from({ length: crowd }, () => streamPlan(random, activeMs, many)),
     reuses: random.chance(0.08) ? 300 : 0,
+    messages: [],
   };
 }
 
@@ -217,5 +228,6 @@ function streamPlan(random: Random, activeMs: number, many: boolean): StreamPlan
     cancelAt: rarely(0.08, 0, 400),
     stopAt: rarely(0.06, 0, 300),
     abortAt: rarely(0.06, 1, 300),
+    unattachedMs: -1,
   };
 }

@@ -2,12 +2,15 @@
 // Owns the order of these phases and the reasons that excuse an unclean end.
 
 import type { StreamAnchor, StreamSender, VeloError } from '../../lib/index.js';
+import { callEcho, serveEcho } from './calls.js';
 import { checkCredit, checkNode } from './checks.js';
 import { Cluster } from './cluster.js';
-import { addCounters, describeReceivers, describeSlots, leftovers, observe } from './inside.js';
+import { drawExtras } from './extras.js';
+import { addCounters, describeReceivers, describeSlots, leftovers, muxLaneOf, observe } from './inside.js';
+import { delayLanePorts } from './lane-ports.js';
 import { type Session, Stream } from './ledger.js';
 import { beginReading, type Stage, startStream } from './programs.js';
-import { draw, type Scenario, SHORT_STREAM, type StreamPlan } from './scenario.js';
+import { draw, type MessagePlan, type Scenario, SHORT_STREAM, type StreamPlan } from './scenario.js';
 import type { SimNode } from './sim-node.js';
 import { Random } from './world/random.js';
 import { RANK_APP } from './world/schedule.js';
@@ -18,6 +21,8 @@ const SILENCE_HEARTBEATS = 10;
 /** An unanswered hello alone takes 30 s, and an attach behind it 5 more, or an abort. */
 const SETTLE_MS = 45_000;
 const CLOSE_MS = 12_000;
+/** How the two ends of a stream hear that a record was refused. */
+const REFUSED_ENDS = new Set(['ERR_TRANSPORT', 'ERR_CHANNEL_CLOSED', 'ERR_ATTACH_REFUSED', 'ERR_ANCHOR_NOT_FOUND']);
 /** Time between two flushes of a manual producer. */
 const PASS_MS = 12;
 const BEGIN_MS = 10;
@@ -54,9 +59,14 @@ export interface RunOptions {
   readonly adjust?: ((scenario: Scenario) => Scenario) | undefined;
 }
 
+/** Calls that only an end settles: that of a sender, or of a stream. */
+function mayWait(what: string): boolean {
+  return what.startsWith('read ') || what.startsWith('retired ');
+}
+
 /** Runs a seed. Not two at a time: a world stands in for the whole process's timers and network. */
 export async function simulate(seed: number, options: RunOptions = {}): Promise<RunResult> {
-  const drawn = draw(new Random(seed * 2 + 1));
+  const drawn = drawExtras(new Random(seed * 2 + 2 ** 32), draw(new Random(seed * 2 + 1)));
   const run = new Simulation(seed, options.adjust?.(drawn) ?? drawn, options.trace);
   return await run.run();
 }
@@ -84,7 +94,11 @@ class Simulation implements Stage {
       failed: (check, message) => this.failed(check, message),
       trace,
     });
-    this.cluster = new Cluster(this.world, scenario, (check, message) => this.failed(check, message));
+    this.cluster = new Cluster(this.world, scenario, {
+      failed: (check, message) => this.failed(check, message),
+      made: (node) => serveEcho(node),
+      laneDies: (node, lane) => this.laneDies(node, lane),
+    });
   }
 
   private get nodes(): readonly SimNode[] {
@@ -92,6 +106,7 @@ class Simulation implements Stage {
   }
 
   async run(): Promise<RunResult> {
+    const undelay = delayLanePorts(this.world);
     const unobserve = observe((check, message) => this.failed(check, message));
     try {
       await this.world.enter(async () => {
@@ -105,6 +120,7 @@ class Simulation implements Stage {
       });
     } finally {
       unobserve();
+      undelay();
     }
     const ends: Record<string, number> = {};
     const counters: Record<string, number> = {};
@@ -160,6 +176,8 @@ class Simulation implements Stage {
       this.world.schedule.after(incident.at, RANK_APP, undefined, incident.what, () => this.cluster.happen(incident));
     for (const plan of this.scenario.streams)
       this.world.schedule.after(2 + plan.at, RANK_APP, undefined, 'open', () => this.open(plan, undefined));
+    for (const [mark, message] of this.scenario.messages.entries())
+      this.world.schedule.after(message.at, RANK_APP, undefined, 'message', () => this.message(message, mark));
     if (this.scenario.reuses > 0) this.reuse();
     for (const node of this.nodes) this.pass(node, this.world.random.chance(0.5));
   }
@@ -188,6 +206,29 @@ class Simulation implements Stage {
       if (anchor !== undefined) this.anchors.set(stream, { anchor, plan });
     });
     return stream;
+  }
+
+  private message({ bytes }: MessagePlan, mark: number): void {
+    const ready = this.cluster.ready();
+    if (ready.length < 2) return;
+    const from = this.world.random.pick(ready);
+    const to = this.world.random.pick(ready.filter((node) => node !== from));
+    this.world.post(from.process, 0.01, 'call', () => {
+      if (!from.alive || from.leaving) return;
+      const deaths = this.cluster.laneDeaths;
+      const stood = this.cluster.stands(from) && this.cluster.stands(to);
+      callEcho(from, to, bytes, mark).then(
+        (fault) => {
+          this.world.note(`call ${mark} ${fault?.message ?? 'is right'}`);
+          if (fault === undefined) return;
+          const befell = [from, to].some(({ alive, leaving }) => !alive || leaving) || !stood;
+          const excused = befell || this.cluster.laneDeaths !== deaths || this.cluster.incidents(from, to).length > 0;
+          if (fault.error === undefined || !excused)
+            this.failed(fault.check, `from n${from.number} to n${to.number}: ${fault.message}`);
+        },
+        (error: unknown) => this.failed('exception', describe(error)),
+      );
+    });
   }
 
   /** Streams one after the other from one node to one other: their slots have one index and all its generations. */
@@ -227,7 +268,7 @@ class Simulation implements Stage {
   private isQuiet(): boolean {
     if ([...this.opening].some(({ consumer }) => consumer.alive)) return false;
     if (!this.streams.every((stream) => this.isSettled(stream))) return false;
-    return this.nodes.every((node) => !node.alive || node.waiting.every((what) => what.startsWith('read ')));
+    return this.nodes.every((node) => !node.alive || node.waiting.every(mayWait));
   }
 
   /** Nothing more will come of the stream by itself. */
@@ -268,7 +309,7 @@ class Simulation implements Stage {
     for (const node of this.cluster.ready()) {
       if (!this.cluster.isUntouched(node)) continue;
       for (const what of node.waiting)
-        if (!what.startsWith('read ')) this.failed('caller waits for ever', `n${node.number}: ${what}`);
+        if (!mayWait(what)) this.failed('caller waits for ever', `n${node.number}: ${what}`);
     }
   }
 
@@ -286,9 +327,28 @@ class Simulation implements Stage {
         });
     await this.phase(this.world.now + 3_000 + SILENCE_HEARTBEATS * this.scenario.heartbeatMs);
     if (this.over) return;
+    for (const stream of this.streams) this.judgeRetired(stream);
     for (const node of this.cluster.ready()) {
       if (!this.cluster.isUntouched(node)) continue;
       this.nothingLeft(node, 'left over');
+    }
+  }
+
+  /**
+   * Every sender knows by now what became of its output; it went where nothing kept it from going. Where records were lost, and then the
+   * cancel too, a sender without credit may wait until its node closes.
+   */
+  private judgeRetired(stream: Stream): void {
+    for (const { attached, end, retired, producer, number } of stream.sessions) {
+      if (!attached || !producer.alive || producer.leaving) continue;
+      if (retired === undefined && !this.isTroubled(stream)) {
+        const anchor = this.anchors.get(stream)!.anchor.handle.local;
+        const slots = describeSlots(producer.velo, anchor);
+        this.failed('retired', `${stream.label}: sender ${number} on n${producer.number} (${end}) was never told; ${slots}`);
+      }
+      const ended = end === 'finalized' || end === 'detached' || end === 'closed';
+      if (retired === 'discarded' && ended && stream.readerEnd === 'finalized' && !this.isTroubled(stream))
+        this.failed('retired', `${stream.label}: all came, and sender ${number} was told that it did not leave`);
     }
   }
 
@@ -321,8 +381,9 @@ class Simulation implements Stage {
     if (current === undefined) return;
     const node = this.nodes.find(({ process }) => process === current);
     if (node?.velo === undefined || node.process.dead) return;
-    const calm = !this.world.network.incidents.any;
-    const disturbed = !calm && !this.cluster.isUntouched(node);
+    const deaths = this.cluster.laneDeaths > 0;
+    const calm = !this.world.network.incidents.any && !deaths;
+    const disturbed = deaths || (!calm && !this.cluster.isUntouched(node));
     const report = (check: string, message: string) => this.failed(check, message);
     checkNode(node, calm && this.nodes.every(({ leaving }) => !leaving), disturbed || node.leaving, report);
     if (this.world.steps % CREDIT_CHECK_STEPS !== 0) return;
@@ -374,10 +435,19 @@ class Simulation implements Stage {
     );
   }
 
-  private isExcused(stream: Stream, error: VeloError): boolean {
+  /** Something befell the nodes of a stream, or a lane that it may have ridden. */
+  private isTroubled(stream: Stream): boolean {
     const { consumer } = stream;
     if (consumer.leaving || stream.producers.some((node) => node.leaving || node.process.dead)) return true;
-    if (stream.producers.some((node) => this.cluster.incidents(node, consumer).length > 0)) return true;
+    return stream.laneDied || stream.producers.some((node) => this.cluster.incidents(node, consumer).length > 0);
+  }
+
+  private isExcused(stream: Stream, error: VeloError): boolean {
+    if (this.isTroubled(stream)) return true;
+    // Its consumer fetches no record so large: the reader is told so, and the sender hears of it as of a cancel.
+    if (stream.sessions.some(({ refusable }) => refusable)) return REFUSED_ENDS.has(error.code);
+    // Its anchor did not wait.
+    if (stream.expires && stream.readerEnd === 'expired') return true;
     const told = error.code === 'ERR_SENDER_DROPPED' && stream.sessions.some(({ end }) => end === 'closed');
     if (told) {
       const { accepted, received, number } = stream.sessions.find(({ end }) => end === 'closed')!;
@@ -390,6 +460,29 @@ class Simulation implements Stage {
     }
     // The consumer's own end: its senders hear of it as a closed channel, late ones as a refusal.
     return stream.cancelled && error.code !== 'ERR_SENDER_DROPPED';
+  }
+
+  begins(stream: Stream, { producer }: Session): void {
+    if (!this.cluster.stands(stream.consumer) || !this.cluster.stands(producer)) stream.laneDied = true;
+  }
+
+  opened(stream: Stream, session: Session): void {
+    const { handle } = this.anchors.get(stream)?.anchor ?? {};
+    if (handle !== undefined) session.muxLane = muxLaneOf(session.producer.velo, handle.local);
+  }
+
+  /** A lane of a node is about to die: the streams that may ride it may end. The others may not. */
+  private laneDies(node: SimNode, lane: number): void {
+    const lanes = node.options.lanes!;
+    for (const stream of this.streams) {
+      if (stream.laneDied) continue;
+      const ends = stream.sessions.filter(({ producer }) => producer === node || stream.consumer === node);
+      const rides = ({ attached, muxLane }: Session) => !attached || muxLane === undefined || muxLane % lanes === lane;
+      // What is staged, and pulled, lies on lane 0.
+      const { size } = this.anchors.get(stream)?.plan ?? { size: 'huge' };
+      const staged = size === 'huge' && lane === 0 && (ends.length > 0 || stream.consumer === node);
+      if (staged || ends.some(rides)) stream.laneDied = true;
+    }
   }
 
   forget(node: SimNode, session: Session, sender: StreamSender<Uint8Array>): void {

@@ -92,6 +92,11 @@ export class World {
     return this.orphan;
   }
 
+  /** The process whose event runs. */
+  running(what: string): Process {
+    return this.owner(what);
+  }
+
   process(): Process {
     const number = this.processes.length;
     const made = new Process(number, `127.0.1.${number + 1}`, this.random.within(0.01, 0.99));
