@@ -63,6 +63,33 @@ export function cuts(scenario: Scenario): Scenario {
   return { ...made, saturated: true, incidents, nodes, streams };
 }
 
+/** Several lanes, records that their consumers fetch, or refuse, opens that nobody waits for, and batches that wait for admission. */
+export function largeRecords(scenario: Scenario): Scenario {
+  const made = withWeather(scenario, { duplicate: 0, swap: 0, slowWrite: 0.6, slowWriteMs: 2 }, 'calm');
+  const nodes = made.nodes.slice(0, 3).map((node) => ({
+    ...node,
+    lanes: 3,
+    stagedPayloadMax: 500_000,
+    connectionQueueBytes: 1_000,
+    mux: { ...node.mux, asyncOpenAck: true, initialCredit: 32 },
+  }));
+  const streams = made.streams.slice(0, 24).map((plan, i) => {
+    const size = i % 3 === 2 ? ('token' as const) : ('huge' as const);
+    const whole = { cancelAt: -1, stopAt: -1, breakAfter: -1, unattachedMs: -1 };
+    return { ...plan, ...whole, at: 10 * i, key: BigInt(i), size, items: size === 'huge' ? 5 : 60, gapMs: 1, burst: 2 };
+  });
+  return { ...made, nodes, streams, reuses: 0 };
+}
+
+/** Lanes die under streams that are in full flow, and start again. */
+export function dyingLanes(scenario: Scenario): Scenario {
+  const made = calm(scenario);
+  const incidents = [60, 260, 460].map((at) => ({ at, what: 'lane' as const, ms: 1 }));
+  const nodes = made.nodes.slice(0, 3).map((node) => ({ ...node, lanes: 2 }));
+  const streams = made.streams.map((plan, i) => ({ ...plan, at: (i * 20) % 700, items: 60, gapMs: 3, burst: 1 }));
+  return { ...made, activeMs: 800, incidents, nodes, streams };
+}
+
 /** What faults make of a seed; without a fault nothing may fail under any of them. */
 export const ADJUSTMENTS: Readonly<Record<string, (scenario: Scenario) => Scenario>> = {
   calm,
@@ -72,4 +99,6 @@ export const ADJUSTMENTS: Readonly<Record<string, (scenario: Scenario) => Scenar
   crowded,
   slowReaders,
   cuts,
+  largeRecords,
+  dyingLanes,
 };

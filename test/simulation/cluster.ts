@@ -11,6 +11,8 @@ import { describe, type World } from './world/world.js';
 /** How often, and how far apart, a cut looks for a connection in the middle of its work. */
 const CUT_TRIES = 300;
 const CUT_LOOK_MS = 0.3;
+/** Until the peers of a node know that a lane of it died, also where the network stands still for a while. */
+const DEATH_HEARD_MS = 1_200;
 /** A freeze or stall that is longer, in heartbeats, may end streams. */
 const HARMLESS_HEARTBEATS = 0.6;
 
@@ -26,6 +28,7 @@ export class Cluster {
   readonly nodes: SimNode[] = [];
   /** Lanes that died. */
   laneDeaths = 0;
+  private readonly lastDeath = new Map<SimNode, number>();
 
   constructor(
     private readonly world: World,
@@ -118,17 +121,18 @@ export class Cluster {
   }
 
   private killLane(node: SimNode): void {
-    if (!node.alive || node.leaving || !this.stands(node)) return;
+    if (!node.alive || node.leaving || !lanesStand(node.velo)) return;
     const lane = this.world.random.between(0, node.options.lanes! - 1);
     this.world.note(`lane ${lane} of n${node.number} dies`);
     this.laneDeaths += 1;
+    this.lastDeath.set(node, this.world.now);
     this.hooks.laneDies(node, lane);
     killLane(node.velo, lane);
   }
 
-  /** Every lane of the node runs. */
+  /** Every lane of the node runs, and its peers know that by now: what is written to a lane that died is lost. */
   stands(node: SimNode): boolean {
-    return lanesStand(node.velo);
+    return lanesStand(node.velo) && this.world.now - (this.lastDeath.get(node) ?? Number.NEGATIVE_INFINITY) > DEATH_HEARD_MS;
   }
 
   /**

@@ -8,6 +8,9 @@ import { RANK_NET } from './world/schedule.js';
 import type { World } from './world/world.js';
 
 const PORT_MS_MAX = 0.4;
+/** Now and then the other lane is busy for long. */
+const BUSY = 0.1;
+const BUSY_MS_MAX = 6;
 
 interface PortInside extends Pick<LocalPort, 'postMessage' | 'close'> {
   readonly other: PortInside;
@@ -47,7 +50,8 @@ export function delayLanePorts(world: World): () => void {
   /** In the order in which they were asked for: a port never lets one message, or its close, overtake another. */
   const later = (to: object, what: string, run: () => void) => {
     const { schedule } = world;
-    const at = Math.max(last.get(to) ?? 0, schedule.now + schedule.random.within(0.001, PORT_MS_MAX));
+    const most = schedule.random.chance(BUSY) ? BUSY_MS_MAX : PORT_MS_MAX;
+    const at = Math.max(last.get(to) ?? 0, schedule.now + schedule.random.within(0.001, most));
     last.set(to, at);
     schedule.at(at, RANK_NET, world.running(what), what, run);
   };

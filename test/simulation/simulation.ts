@@ -23,6 +23,19 @@ const SETTLE_MS = 45_000;
 const CLOSE_MS = 12_000;
 /** How the two ends of a stream hear that a record was refused. */
 const REFUSED_ENDS = new Set(['ERR_TRANSPORT', 'ERR_CHANNEL_CLOSED', 'ERR_ATTACH_REFUSED', 'ERR_ANCHOR_NOT_FOUND']);
+/** How a lane that dies may end a stream, an attach or a sender. */
+const LANE_DEATH_ENDS = new Set([
+  'ERR_LANE_DIED',
+  'ERR_SENDER_DROPPED',
+  'ERR_CHANNEL_CLOSED',
+  'ERR_TRANSPORT',
+  'ERR_ATTACH_REFUSED',
+  'ERR_ANCHOR_NOT_FOUND',
+  'ERR_ALREADY_ATTACHED',
+  'ERR_TIMEOUT',
+  'ERR_CONNECT_FAILED',
+  'ERR_CONNECTION_CLOSED',
+]);
 /** Time between two flushes of a manual producer. */
 const PASS_MS = 12;
 const BEGIN_MS = 10;
@@ -435,17 +448,22 @@ class Simulation implements Stage {
     );
   }
 
-  /** Something befell the nodes of a stream, or a lane that it may have ridden. */
-  private isTroubled(stream: Stream): boolean {
+  /** Something befell the nodes of a stream. */
+  private isLost(stream: Stream): boolean {
     const { consumer } = stream;
     if (consumer.leaving || stream.producers.some((node) => node.leaving || node.process.dead)) return true;
-    return stream.laneDied || stream.producers.some((node) => this.cluster.incidents(node, consumer).length > 0);
+    return stream.producers.some((node) => this.cluster.incidents(node, consumer).length > 0);
+  }
+
+  /** The same, or a lane died that it may have ridden. */
+  private isTroubled(stream: Stream): boolean {
+    return stream.laneDied || this.isLost(stream);
   }
 
   private isExcused(stream: Stream, error: VeloError): boolean {
-    if (this.isTroubled(stream)) return true;
+    if (this.isTroubled(stream)) return !stream.laneDied || LANE_DEATH_ENDS.has(error.code) || this.isLost(stream);
     // Its consumer fetches no record so large: the reader is told so, and the sender hears of it as of a cancel.
-    if (stream.sessions.some(({ refusable }) => refusable)) return REFUSED_ENDS.has(error.code);
+    if (stream.sessions.some(({ refusable }) => refusable) && REFUSED_ENDS.has(error.code)) return true;
     // Its anchor did not wait.
     if (stream.expires && stream.readerEnd === 'expired') return true;
     const told = error.code === 'ERR_SENDER_DROPPED' && stream.sessions.some(({ end }) => end === 'closed');
@@ -477,7 +495,12 @@ class Simulation implements Stage {
     for (const stream of this.streams) {
       if (stream.laneDied) continue;
       const ends = stream.sessions.filter(({ producer }) => producer === node || stream.consumer === node);
-      const rides = ({ attached, muxLane }: Session) => !attached || muxLane === undefined || muxLane % lanes === lane;
+      // Whose sender has not been heard yet may come to lane 0, whatever lane was named.
+      const awaited = ({ received }: Session) => received === 0 && lane === 0 && stream.consumer === node;
+      const rides = (session: Session) => {
+        const { attached, muxLane } = session;
+        return !attached || muxLane === undefined || muxLane % lanes === lane || awaited(session);
+      };
       // What is staged, and pulled, lies on lane 0.
       const { size } = this.anchors.get(stream)?.plan ?? { size: 'huge' };
       const staged = size === 'huge' && lane === 0 && (ends.length > 0 || stream.consumer === node);
