@@ -63,22 +63,30 @@ export function cuts(scenario: Scenario): Scenario {
   return { ...made, saturated: true, incidents, nodes, streams };
 }
 
-/** Several lanes, records that their consumers fetch, or refuse, opens that nobody waits for, and batches that wait for admission. */
+/** Several lanes, records that their consumers fetch or refuse, and opens that nobody waits for. */
 export function largeRecords(scenario: Scenario): Scenario {
-  const made = withWeather(scenario, { duplicate: 0, swap: 0, slowWrite: 0.6, slowWriteMs: 2 }, 'calm');
+  const made = calm(scenario);
   const nodes = made.nodes.slice(0, 3).map((node) => ({
     ...node,
     lanes: 3,
     stagedPayloadMax: 500_000,
-    connectionQueueBytes: 1_000,
     mux: { ...node.mux, asyncOpenAck: true, initialCredit: 32 },
   }));
-  const streams = made.streams.slice(0, 24).map((plan, i) => {
+  const streams = made.streams.slice(0, 12).map((plan, i) => {
     const size = i % 3 === 2 ? ('token' as const) : ('huge' as const);
     const whole = { cancelAt: -1, stopAt: -1, breakAfter: -1, unattachedMs: -1 };
     return { ...plan, ...whole, at: 10 * i, key: BigInt(i), size, items: size === 'huge' ? 5 : 60, gapMs: 1, burst: 2 };
   });
   return { ...made, nodes, streams, reuses: 0 };
+}
+
+/** The same on connections that are always full: batches of one record wait for their admission, and their streams behind them. */
+export function fenced(scenario: Scenario): Scenario {
+  const made = largeRecords(scenario);
+  const weather = { ...made.weather, slowWrite: 1, slowWriteMs: 3 };
+  const nodes = made.nodes.map((node) => ({ ...node, lanes: 2, connectionQueueBytes: 1_000 }));
+  const streams = made.streams.map((plan) => (plan.size === 'token' ? { ...plan, size: 'mixed' as const } : plan));
+  return { ...made, weather, nodes, streams };
 }
 
 /** Lanes die under streams that are in full flow, and start again. */
@@ -100,5 +108,6 @@ export const ADJUSTMENTS: Readonly<Record<string, (scenario: Scenario) => Scenar
   slowReaders,
   cuts,
   largeRecords,
+  fenced,
   dyingLanes,
 };

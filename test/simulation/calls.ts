@@ -16,7 +16,12 @@ export function serveEcho(node: SimNode): void {
 }
 
 /** How a call came out, against what is right: undefined, or what is wrong with it. */
-export async function callEcho(from: SimNode, to: SimNode, bytes: number, mark: number): Promise<CallFault | undefined> {
+export async function callEcho(
+  from: SimNode,
+  to: SimNode,
+  bytes: number,
+  mark: number,
+): Promise<CallFault | undefined> {
   const payload = new Uint8Array(bytes).fill(mark & 0xff);
   // Answers travel inline, whatever their size.
   const refused = bytes > STAGING_BYTES && bytes > (to.options.stagedPayloadMax ?? Number.POSITIVE_INFINITY);

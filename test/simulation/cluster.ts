@@ -132,7 +132,9 @@ export class Cluster {
 
   /** Every lane of the node runs, and its peers know that by now: what is written to a lane that died is lost. */
   stands(node: SimNode): boolean {
-    return lanesStand(node.velo) && this.world.now - (this.lastDeath.get(node) ?? Number.NEGATIVE_INFINITY) > DEATH_HEARD_MS;
+    return (
+      lanesStand(node.velo) && this.world.now - (this.lastDeath.get(node) ?? Number.NEGATIVE_INFINITY) > DEATH_HEARD_MS
+    );
   }
 
   /**

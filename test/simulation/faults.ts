@@ -1,12 +1,8 @@
 // Deliberate faults: each changes one method of one shipped class for the time of one run, as a plausible bug would, and names the
 // checks that may find it. They show that the simulator bites. Whoever renames such a method repairs its fault here.
 
-import { SenderCore } from '../../lib/control/sender-core.js';
 import { StagingPool } from '../../lib/lanes/coalescing-writer.js';
-import type { EgressStream } from '../../lib/lanes/egress-stream.js';
 import { IngressStream } from '../../lib/lanes/ingress-stream.js';
-import { Lane } from '../../lib/lanes/lane.js';
-import { MeshHub } from '../../lib/lanes/lane-mesh.js';
 import { ControlInbox } from '../../lib/mux/batcher-control.js';
 import { IngressAccount } from '../../lib/mux/credit.js';
 import { type EgressSlot, EgressSlotTable, INLET_LIVE, INLET_TERMINAL, SLOT_OPEN } from '../../lib/mux/egress-slot.js';
@@ -17,51 +13,13 @@ import { IngressHold } from '../../lib/mux/ingress-hold.js';
 import type { IngressSlot } from '../../lib/mux/ingress-slot.js';
 import { IngressTable } from '../../lib/mux/ingress-table.js';
 import { PeerBatcher } from '../../lib/mux/peer-batcher.js';
-import { type Singleton, Singletons } from '../../lib/mux/singletons.js';
 import { SlotEmitter } from '../../lib/mux/slot-emitter.js';
-import { CONTROL_DONE, SlotLife } from '../../lib/mux/slot-life.js';
-import type { SenderRows } from '../../lib/plane/rows.js';
+import { SlotLife } from '../../lib/mux/slot-life.js';
 import { DROPPED_BYTES } from '../../lib/wire/frame.js';
 import { slotIndex } from '../../lib/wire/slot-id.js';
-import { calm, congested, crowded, cuts, dyingLanes, largeRecords, reorder, repeats, slowReaders } from './adjustments.js';
-import type { Scenario } from './scenario.js';
-
-export interface Fault {
-  readonly name: string;
-  /** Names of the checks of which one must find it, in one of the seeds. */
-  readonly caughtBy: readonly string[];
-  readonly seeds: readonly number[];
-  /** Makes the fault matter sooner than the seeds alone would. */
-  readonly adjust?: (scenario: Scenario) => Scenario;
-  /** Call what is returned to take the fault out again. */
-  readonly install: () => () => void;
-}
-
-type Methods = Record<string, (...args: never[]) => unknown>;
-
-/** Puts a method in the place of another; it is given the original. */
-function replace(owner: object, name: string, make: (original: (...args: never[]) => unknown) => unknown): () => void {
-  const methods = owner as Methods;
-  const original = methods[name];
-  if (typeof original !== 'function') throw new Error(`there is no method ${name} to put a fault into`);
-  methods[name] = make(original) as Methods[string];
-  return () => {
-    methods[name] = original;
-  };
-}
-
-/** Counts calls over a run, so that a fault strikes now and then only. */
-function everyNth(n: number): () => boolean {
-  let calls = 0;
-  return () => {
-    calls += 1;
-    return calls % n === 0;
-  };
-}
-
-const SEEDS = [2, 12, 5, 3, 1, 6];
-/** For what takes luck; the first that finds it is enough. */
-const MANY_SEEDS = [...SEEDS, ...Array.from({ length: 20 }, (_, i) => 20 + i)];
+import { calm, congested, crowded, cuts, reorder, repeats, slowReaders } from './adjustments.js';
+import { everyNth, type Fault, MANY_SEEDS, replace, SEEDS } from './fault.js';
+import { DEATH_FAULTS, LARGE_FAULTS } from './lane-faults.js';
 
 interface EmitterInside {
   emitData(slot: EgressSlot, source: Uint8Array, offset: number, length: number): boolean;
@@ -375,148 +333,10 @@ const INGRESS_FAULTS: readonly Fault[] = [
   },
 ];
 
-const LARGE_FAULTS: readonly Fault[] = [
-  {
-    name: 'a fence is lifted early',
-    caughtBy: ['fence'],
-    seeds: SEEDS,
-    adjust: largeRecords,
-    install: () =>
-      replace(
-        Singletons.prototype,
-        'submit',
-        (original) =>
-          function (this: Singletons, singleton: Singleton) {
-            const submitted = (original as typeof this.submit).call(this, singleton);
-            singleton.slot.fence = undefined;
-            return submitted;
-          },
-      ),
-  },
-  {
-    name: 'a fence is never lifted',
-    caughtBy: ['waits for ever', 'unexcused end', 'calm counter', 'caller waits for ever'],
-    seeds: SEEDS,
-    adjust: largeRecords,
-    install: () =>
-      replace(
-        SlotLife.prototype,
-        'applyControl',
-        (original) =>
-          function (this: SlotLife, slot: EgressSlot) {
-            const { fence } = slot;
-            const outcome = (original as typeof this.applyControl).call(this, slot);
-            if (fence === undefined || slot.fence !== undefined) return outcome;
-            slot.fence = fence;
-            return CONTROL_DONE;
-          },
-      ),
-  },
-  {
-    name: 'a refusal ends another stream',
-    caughtBy: ['unexcused end', 'lost'],
-    seeds: SEEDS,
-    adjust: largeRecords,
-    install: () =>
-      replace(
-        IngressTable.prototype,
-        'refuseStaged',
-        (original) =>
-          function (
-            this: { directory: { live: readonly IngressSlot[] } },
-            name: { epoch: bigint; slot: number; session: bigint },
-            text: string,
-          ) {
-            const other = this.directory.live.find(({ id }) => id !== name.slot);
-            const session =
-              other && (BigInt(other.sessionHi >>> 0) << 32n) | BigInt(other.sessionLo >>> 0);
-            const named = other === undefined ? name : { ...name, slot: other.id, session };
-            return (original as (...args: unknown[]) => unknown).call(this, named, text);
-          },
-      ),
-  },
-  {
-    name: 'lane 0 does not look for what other lanes left with it',
-    caughtBy: ['unexcused end'],
-    seeds: MANY_SEEDS,
-    adjust: largeRecords,
-    install: () => replace(MeshHub.prototype, 'drain', () => () => {}),
-  },
-  {
-    name: 'a sender is told that a refused batch was sent',
-    caughtBy: ['retired'],
-    seeds: MANY_SEEDS,
-    adjust: cuts,
-    install: () =>
-      replace(
-        SlotLife.prototype,
-        'retire',
-        (original) =>
-          function (this: SlotLife, slot: EgressSlot) {
-            (original as typeof this.retire).call(this, slot, 'sent');
-          },
-      ),
-  },
+export const FAULTS: readonly Fault[] = [
+  ...CREDIT_FAULTS,
+  ...EGRESS_FAULTS,
+  ...INGRESS_FAULTS,
+  ...LARGE_FAULTS,
+  ...DEATH_FAULTS,
 ];
-
-const LATE_WRITES_MS = 100;
-
-interface LinkInside {
-  readonly senders: readonly (EgressStream | undefined)[];
-  readonly rows: { readonly senders: SenderRows };
-}
-
-/** What a dead lane's thread would write if nobody waited for its end: what it pulled, into rows that have a new life. */
-function lateWrites(): () => void {
-  return replace(
-    Lane.prototype,
-    'fail',
-    (original) =>
-      function (this: Lane & { readonly links: readonly LinkInside[] }, error: unknown) {
-        for (const { senders, rows } of this.links)
-          for (const stream of senders)
-            if (stream !== undefined)
-              for (let ms = 5; ms < LATE_WRITES_MS; ms += 5)
-                setTimeout(() => rows.senders.setPulled(stream.row, stream.slot.pulledTotal + 200), ms);
-        (original as typeof this.fail).call(this, error);
-      },
-  );
-}
-
-const DEATH_FAULTS: readonly Fault[] = [
-  {
-    name: 'a lane that starts again counts its epochs anew',
-    caughtBy: ['epoch', 'epoch went back'],
-    seeds: SEEDS,
-    adjust: dyingLanes,
-    install: () => {
-      const counts = new WeakMap<Lane, number>();
-      return replace(
-        Lane.prototype,
-        'nextEpoch',
-        () =>
-          function (this: Lane) {
-            const epoch = (counts.get(this) ?? 0) + 1;
-            counts.set(this, epoch);
-            return epoch;
-          },
-      );
-    },
-  },
-  {
-    name: 'senders do not hear that their lane died',
-    caughtBy: ['caller waits for ever', 'waits for ever', 'retired', 'left over', 'unexcused end'],
-    seeds: SEEDS,
-    adjust: dyingLanes,
-    install: () => replace(SenderCore.prototype, 'laneDied', () => () => {}),
-  },
-  {
-    name: 'a lane that died writes once more into a row that lives again',
-    caughtBy: ['waits for ever', 'caller waits for ever', 'unexcused end', 'exception', 'lane died', 'retired', 'inlet'],
-    seeds: MANY_SEEDS,
-    adjust: dyingLanes,
-    install: () => lateWrites(),
-  },
-];
-
-export const FAULTS: readonly Fault[] = [...CREDIT_FAULTS, ...EGRESS_FAULTS, ...INGRESS_FAULTS, ...LARGE_FAULTS, ...DEATH_FAULTS];

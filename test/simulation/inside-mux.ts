@@ -12,7 +12,10 @@ import { SlotEmitter } from '../../lib/mux/slot-emitter.js';
 interface WriterInside {
   readonly lane: number;
   readonly epoch: number;
-  readonly port: { readonly peer: { readonly label: string }; readonly lane: { readonly workerHi: number; readonly workerLo: number } };
+  readonly port: {
+    readonly peer: { readonly label: string };
+    readonly lane: { readonly workerHi: number; readonly workerLo: number };
+  };
   settle(manifest: BatchManifest, ok: boolean): void;
   startEpoch(): void;
 }

@@ -87,8 +87,7 @@ export function lanesStand(node: Velo): boolean {
 export function muxLaneOf(node: Velo, anchor: bigint): number | undefined {
   for (const lane of lanesOf(node))
     for (const { egress } of slotsByPeer(lane))
-      for (const [k, slots] of egress.entries())
-        if (slots.some((slot) => anchorOf(slot) === anchor)) return k;
+      for (const [k, slots] of egress.entries()) if (slots.some((slot) => anchorOf(slot) === anchor)) return k;
   return undefined;
 }
 

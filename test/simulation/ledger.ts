@@ -47,6 +47,8 @@ export class Stream {
   reading = false;
   /** Its anchor does not wait for senders for ever. */
   expires = false;
+  /** Its records are fetched by its consumer. */
+  large = false;
   /** A lane that it may have ridden died. */
   laneDied = false;
 

@@ -26,7 +26,7 @@ export interface Stage {
   /** A session begins: which lanes are down matters. */
   begins(stream: Stream, session: Session): void;
   /** Its slot was opened. */
-  opened(stream: Stream, session: Session): void;
+  opened(session: Session, anchor: bigint): void;
   note(what: string): void;
 }
 
@@ -64,6 +64,7 @@ export function startStream(stage: Stage, stream: Stream, plan: StreamPlan): Str
   }
   stage.note(`stream ${stream.id} n${consumer.number} ${plan.send} ${plan.size} ${plan.read} ${plan.end}`);
   stream.expires = plan.unattachedMs >= 0;
+  stream.large = plan.size === 'huge';
   if (plan.cancelAt >= 0)
     stage.post(consumer, plan.cancelAt, 'cancel', () => {
       if (stream.readerEnd === 'open') stream.cancelled = true;
@@ -202,7 +203,7 @@ async function produce(
     return;
   }
   session.attached = true;
-  stage.opened(stream, session);
+  stage.opened(session, handle.local);
   run(stage, awaitRetired(stage, stream, session, sender));
   try {
     await sendAll(stage, stream, plan, session, sender);

@@ -5,8 +5,9 @@ import type { StreamAnchor, StreamSender, VeloError } from '../../lib/index.js';
 import { callEcho, serveEcho } from './calls.js';
 import { checkCredit, checkNode } from './checks.js';
 import { Cluster } from './cluster.js';
+import { Excuses } from './excuses.js';
 import { drawExtras } from './extras.js';
-import { addCounters, describeReceivers, describeSlots, leftovers, muxLaneOf, observe } from './inside.js';
+import { addCounters, describeReceivers, describeSlots, leftovers, observe } from './inside.js';
 import { delayLanePorts } from './lane-ports.js';
 import { type Session, Stream } from './ledger.js';
 import { beginReading, type Stage, startStream } from './programs.js';
@@ -21,21 +22,6 @@ const SILENCE_HEARTBEATS = 10;
 /** An unanswered hello alone takes 30 s, and an attach behind it 5 more, or an abort. */
 const SETTLE_MS = 45_000;
 const CLOSE_MS = 12_000;
-/** How the two ends of a stream hear that a record was refused. */
-const REFUSED_ENDS = new Set(['ERR_TRANSPORT', 'ERR_CHANNEL_CLOSED', 'ERR_ATTACH_REFUSED', 'ERR_ANCHOR_NOT_FOUND']);
-/** How a lane that dies may end a stream, an attach or a sender. */
-const LANE_DEATH_ENDS = new Set([
-  'ERR_LANE_DIED',
-  'ERR_SENDER_DROPPED',
-  'ERR_CHANNEL_CLOSED',
-  'ERR_TRANSPORT',
-  'ERR_ATTACH_REFUSED',
-  'ERR_ANCHOR_NOT_FOUND',
-  'ERR_ALREADY_ATTACHED',
-  'ERR_TIMEOUT',
-  'ERR_CONNECT_FAILED',
-  'ERR_CONNECTION_CLOSED',
-]);
 /** Time between two flushes of a manual producer. */
 const PASS_MS = 12;
 const BEGIN_MS = 10;
@@ -87,6 +73,7 @@ export async function simulate(seed: number, options: RunOptions = {}): Promise<
 class Simulation implements Stage {
   private readonly world: World;
   private readonly cluster: Cluster;
+  private readonly excuses: Excuses;
   private readonly streams: Stream[] = [];
   private readonly anchors = new Map<Stream, { anchor: StreamAnchor<Uint8Array>; plan: StreamPlan }>();
   private readonly forgotten: { node: SimNode; session: Session; sender: StreamSender<Uint8Array> }[] = [];
@@ -110,8 +97,9 @@ class Simulation implements Stage {
     this.cluster = new Cluster(this.world, scenario, {
       failed: (check, message) => this.failed(check, message),
       made: (node) => serveEcho(node),
-      laneDies: (node, lane) => this.laneDies(node, lane),
+      laneDies: (node, lane) => this.excuses.laneDies(node, lane, this.streams),
     });
+    this.excuses = new Excuses(this.cluster, (check, message) => this.failed(check, message));
   }
 
   private get nodes(): readonly SimNode[] {
@@ -354,13 +342,16 @@ class Simulation implements Stage {
   private judgeRetired(stream: Stream): void {
     for (const { attached, end, retired, producer, number } of stream.sessions) {
       if (!attached || !producer.alive || producer.leaving) continue;
-      if (retired === undefined && !this.isTroubled(stream)) {
+      if (retired === undefined && !this.excuses.isTroubled(stream)) {
         const anchor = this.anchors.get(stream)!.anchor.handle.local;
         const slots = describeSlots(producer.velo, anchor);
-        this.failed('retired', `${stream.label}: sender ${number} on n${producer.number} (${end}) was never told; ${slots}`);
+        this.failed(
+          'retired',
+          `${stream.label}: sender ${number} on n${producer.number} (${end}) was never told; ${slots}`,
+        );
       }
       const ended = end === 'finalized' || end === 'detached' || end === 'closed';
-      if (retired === 'discarded' && ended && stream.readerEnd === 'finalized' && !this.isTroubled(stream))
+      if (retired === 'discarded' && ended && stream.readerEnd === 'finalized' && !this.excuses.isTroubled(stream))
         this.failed('retired', `${stream.label}: all came, and sender ${number} was told that it did not leave`);
     }
   }
@@ -441,71 +432,19 @@ class Simulation implements Stage {
     this.world.note(`${what} of ${stream.id}: ${error.code}`);
     if (error.code === 'ERR_DESERIALIZATION')
       this.failed('bytes', `${stream.label}: ${what} met ${error.message} ${describe(error.cause)}`);
-    if (this.isExcused(stream, error)) return;
+    if (this.excuses.isExcused(stream, error)) return;
     this.failed(
       'unexcused end',
       `${stream.label}: ${what} ended with ${error.code} (${error.message}), and nothing had happened`,
     );
   }
 
-  /** Something befell the nodes of a stream. */
-  private isLost(stream: Stream): boolean {
-    const { consumer } = stream;
-    if (consumer.leaving || stream.producers.some((node) => node.leaving || node.process.dead)) return true;
-    return stream.producers.some((node) => this.cluster.incidents(node, consumer).length > 0);
+  begins(stream: Stream, session: Session): void {
+    this.excuses.begins(stream, session);
   }
 
-  /** The same, or a lane died that it may have ridden. */
-  private isTroubled(stream: Stream): boolean {
-    return stream.laneDied || this.isLost(stream);
-  }
-
-  private isExcused(stream: Stream, error: VeloError): boolean {
-    if (this.isTroubled(stream)) return !stream.laneDied || LANE_DEATH_ENDS.has(error.code) || this.isLost(stream);
-    // Its consumer fetches no record so large: the reader is told so, and the sender hears of it as of a cancel.
-    if (stream.sessions.some(({ refusable }) => refusable) && REFUSED_ENDS.has(error.code)) return true;
-    // Its anchor did not wait.
-    if (stream.expires && stream.readerEnd === 'expired') return true;
-    const told = error.code === 'ERR_SENDER_DROPPED' && stream.sessions.some(({ end }) => end === 'closed');
-    if (told) {
-      const { accepted, received, number } = stream.sessions.find(({ end }) => end === 'closed')!;
-      if (received !== accepted && !stream.cancelled)
-        this.failed(
-          'lost',
-          `${stream.label}: sender ${number} was closed, ${received} of its ${accepted} records came`,
-        );
-      return true;
-    }
-    // The consumer's own end: its senders hear of it as a closed channel, late ones as a refusal.
-    return stream.cancelled && error.code !== 'ERR_SENDER_DROPPED';
-  }
-
-  begins(stream: Stream, { producer }: Session): void {
-    if (!this.cluster.stands(stream.consumer) || !this.cluster.stands(producer)) stream.laneDied = true;
-  }
-
-  opened(stream: Stream, session: Session): void {
-    const { handle } = this.anchors.get(stream)?.anchor ?? {};
-    if (handle !== undefined) session.muxLane = muxLaneOf(session.producer.velo, handle.local);
-  }
-
-  /** A lane of a node is about to die: the streams that may ride it may end. The others may not. */
-  private laneDies(node: SimNode, lane: number): void {
-    const lanes = node.options.lanes!;
-    for (const stream of this.streams) {
-      if (stream.laneDied) continue;
-      const ends = stream.sessions.filter(({ producer }) => producer === node || stream.consumer === node);
-      // Whose sender has not been heard yet may come to lane 0, whatever lane was named.
-      const awaited = ({ received }: Session) => received === 0 && lane === 0 && stream.consumer === node;
-      const rides = (session: Session) => {
-        const { attached, muxLane } = session;
-        return !attached || muxLane === undefined || muxLane % lanes === lane || awaited(session);
-      };
-      // What is staged, and pulled, lies on lane 0.
-      const { size } = this.anchors.get(stream)?.plan ?? { size: 'huge' };
-      const staged = size === 'huge' && lane === 0 && (ends.length > 0 || stream.consumer === node);
-      if (staged || ends.some(rides)) stream.laneDied = true;
-    }
+  opened(session: Session, anchor: bigint): void {
+    this.excuses.opened(session, anchor);
   }
 
   forget(node: SimNode, session: Session, sender: StreamSender<Uint8Array>): void {

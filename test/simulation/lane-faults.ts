@@ -1,0 +1,157 @@
+// Deliberate faults of what goes alone, of what lanes leave with each other, and of lanes that die: see `faults.ts`.
+
+import { SenderCore } from '../../lib/control/sender-core.js';
+import type { EgressStream } from '../../lib/lanes/egress-stream.js';
+import { Lane } from '../../lib/lanes/lane.js';
+import { MeshHub } from '../../lib/lanes/lane-mesh.js';
+import type { EgressSlot } from '../../lib/mux/egress-slot.js';
+import type { IngressSlot } from '../../lib/mux/ingress-slot.js';
+import { IngressTable } from '../../lib/mux/ingress-table.js';
+import { type Singleton, Singletons } from '../../lib/mux/singletons.js';
+import { CONTROL_DONE, SlotLife } from '../../lib/mux/slot-life.js';
+import type { SenderRows } from '../../lib/plane/rows.js';
+import { cuts, dyingLanes, fenced, largeRecords } from './adjustments.js';
+import { type Fault, MANY_SEEDS, replace, SEEDS } from './fault.js';
+
+export const LARGE_FAULTS: readonly Fault[] = [
+  {
+    name: 'a fence is lifted early',
+    caughtBy: ['fence'],
+    seeds: SEEDS,
+    adjust: fenced,
+    install: () =>
+      replace(
+        Singletons.prototype,
+        'submit',
+        (original) =>
+          function (this: Singletons, singleton: Singleton) {
+            const submitted = (original as typeof this.submit).call(this, singleton);
+            singleton.slot.fence = undefined;
+            return submitted;
+          },
+      ),
+  },
+  {
+    name: 'a fence is never lifted',
+    caughtBy: ['waits for ever', 'unexcused end', 'calm counter', 'caller waits for ever'],
+    seeds: SEEDS,
+    adjust: fenced,
+    install: () =>
+      replace(
+        SlotLife.prototype,
+        'applyControl',
+        (original) =>
+          function (this: SlotLife, slot: EgressSlot) {
+            const { fence } = slot;
+            const outcome = (original as typeof this.applyControl).call(this, slot);
+            if (fence === undefined || slot.fence !== undefined) return outcome;
+            slot.fence = fence;
+            return CONTROL_DONE;
+          },
+      ),
+  },
+  {
+    name: 'a refusal ends another stream',
+    caughtBy: ['unexcused end', 'lost'],
+    seeds: SEEDS,
+    adjust: largeRecords,
+    install: () =>
+      replace(
+        IngressTable.prototype,
+        'refuseStaged',
+        (original) =>
+          function (
+            this: { directory: { live: readonly IngressSlot[] } },
+            name: { epoch: bigint; slot: number; session: bigint },
+            text: string,
+          ) {
+            const other = this.directory.live.find(({ id }) => id !== name.slot);
+            const session = other && (BigInt(other.sessionHi >>> 0) << 32n) | BigInt(other.sessionLo >>> 0);
+            const named = other === undefined ? name : { ...name, slot: other.id, session };
+            return (original as (...args: unknown[]) => unknown).call(this, named, text);
+          },
+      ),
+  },
+  {
+    name: 'lane 0 does not look for what other lanes left with it',
+    caughtBy: ['unexcused end'],
+    seeds: MANY_SEEDS,
+    adjust: largeRecords,
+    install: () => replace(MeshHub.prototype, 'drain', () => () => {}),
+  },
+  {
+    name: 'a sender is told that a refused batch was sent',
+    caughtBy: ['retired'],
+    seeds: MANY_SEEDS,
+    adjust: cuts,
+    install: () =>
+      replace(
+        SlotLife.prototype,
+        'retire',
+        (original) =>
+          function (this: SlotLife, slot: EgressSlot) {
+            (original as typeof this.retire).call(this, slot, 'sent');
+          },
+      ),
+  },
+];
+
+const LATE_WRITES_MS = 100;
+
+interface LinkInside {
+  readonly senders: readonly (EgressStream | undefined)[];
+  readonly rows: { readonly senders: SenderRows };
+}
+
+/** What a dead lane's thread would write if nobody waited for its end: what it pulled, into rows that have a new life. */
+function lateWrites(): () => void {
+  return replace(
+    Lane.prototype,
+    'fail',
+    (original) =>
+      function (this: Lane & { readonly links: readonly LinkInside[] }, error: unknown) {
+        for (const { senders, rows } of this.links)
+          for (const stream of senders)
+            if (stream !== undefined)
+              for (let ms = 5; ms < LATE_WRITES_MS; ms += 5)
+                setTimeout(() => rows.senders.setPulled(stream.row, stream.slot.pulledTotal + 200), ms);
+        (original as typeof this.fail).call(this, error);
+      },
+  );
+}
+
+export const DEATH_FAULTS: readonly Fault[] = [
+  {
+    name: 'a lane that starts again counts its epochs anew',
+    caughtBy: ['epoch', 'epoch went back'],
+    seeds: SEEDS,
+    adjust: dyingLanes,
+    install: () => {
+      const counts = new WeakMap<Lane, number>();
+      return replace(
+        Lane.prototype,
+        'nextEpoch',
+        () =>
+          function (this: Lane) {
+            const epoch = (counts.get(this) ?? 0) + 1;
+            counts.set(this, epoch);
+            return epoch;
+          },
+      );
+    },
+  },
+  {
+    name: 'senders do not hear that their lane died',
+    caughtBy: ['caller waits for ever', 'waits for ever', 'retired', 'left over', 'unexcused end'],
+    seeds: SEEDS,
+    adjust: dyingLanes,
+    install: () => replace(SenderCore.prototype, 'laneDied', () => () => {}),
+  },
+  {
+    name: 'a lane that died writes once more into a row that lives again',
+    caughtBy: ['waits for ever', 'caller waits for ever', 'unexcused end', 'exception', 'left over', 'inlet'],
+    seeds: MANY_SEEDS,
+    adjust: dyingLanes,
+    install: () => lateWrites(),
+  },
+];
