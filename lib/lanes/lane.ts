@@ -423,10 +423,13 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     if (frame.awaitsAnswer) link.expectAnswer(frame.slot, frame.generation);
     const peer = this.peers[peerNumber];
     if (peer === undefined) frame.failed(new VeloError('ERR_UNKNOWN_PEER', `peer ${peerNumber} is not registered`));
-    else if (peer.send(frame)) frame.admitted(undefined);
-    else if (frame.isAnswer) {
-      this.gate.hold();
-      frame.whenDecided = () => this.gate.release();
+    else {
+      if (!frame.isAnswer) peer.noteSignal(bytes);
+      if (peer.send(frame)) frame.admitted(undefined);
+      else if (frame.isAnswer) {
+        this.gate.hold();
+        frame.whenDecided = () => this.gate.release();
+      }
     }
   }
 

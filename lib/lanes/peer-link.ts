@@ -18,13 +18,14 @@ import { writeResponseId } from '../wire/response-id.js';
 import { FRAME_MESSAGE, PREAMBLE_LEN, writePreamble } from '../wire/transport-frame.js';
 import { encodeUtf8 } from '../wire/utf8.js';
 import type { BatchShelf } from './batch-shelf.js';
-import type { PeerRoute } from './commands.js';
+import { MESSENGER_LANE, type PeerRoute } from './commands.js';
 import { ADMITTED as FRAME_ADMITTED, type OutgoingConnection } from './connection.js';
 import type { Endpoint } from './endpoint.js';
 import { type AdmissionListener, type FramePool, POOLED_BUFFER_BYTES } from './frame-pool.js';
 import type { LaneEvents } from './lane-events.js';
 import type { NodePressure } from './node-pressure.js';
 import type { OutFrame } from './out-frame.js';
+import { RecentSignals, SignalFrame } from './recent-signals.js';
 import { lanePath } from './socket-file.js';
 import { encodeStagedBatch, StagedBatchFrame } from './staged-batch-frame.js';
 
@@ -74,6 +75,7 @@ export class PeerLink {
   readonly batchers: (PeerBatcher | undefined)[] = [];
   /** Batchers that there were, by mux lane. */
   private readonly made: number[] = [];
+  private readonly signals = new RecentSignals();
   private readonly connections: (OutgoingConnection | undefined)[] = [];
   /** Its address has changed since the first. */
   private moved = false;
@@ -139,12 +141,23 @@ export class PeerLink {
 
   private connectionLost(k: number): void {
     this.batchers[k]?.connectionLost();
+    if (k === MESSENGER_LANE) for (const signal of this.signals.take(this.lane.now())) this.signal(signal);
     this.lane.touch();
   }
 
   /** Sends a frame of the messenger; it rides lane 0. */
   send(frame: OutFrame): boolean {
-    return this.connection(0).submit(frame) === FRAME_ADMITTED;
+    return this.connection(MESSENGER_LANE).submit(frame) === FRAME_ADMITTED;
+  }
+
+  /** A client's message goes to the peer: what must not be lost with its connection is remembered. */
+  noteSignal(frame: Uint8Array): void {
+    this.signals.note(frame, this.lane.now());
+  }
+
+  private signal(frame: Uint8Array): void {
+    this.noteSignal(frame);
+    this.send(new SignalFrame(frame));
   }
 
   batcher(k: number): PeerBatcher {

@@ -71,4 +71,20 @@ streamSuite('a cancel that is lost with its connection', (host, nodes) => {
     for await (const item of kept.anchor) items.push(item);
     expect(items).to.deep.equal([1]);
   });
+
+  it('reaches a sender whose slot the consumer never saw, because that was lost as well', async () => {
+    const warm = await openStream<number>({ consumer, producer });
+    await warm.sender.finalize();
+    for await (const item of warm.anchor) expect(item).to.equal(undefined);
+    const anchor = consumer.createAnchor<number>();
+    const opening = proxy.cut(consumer.instanceId, 0, { frames: 1, within: 0 }, PATIENCE_MS);
+    const sender = await producer.attachAnchor<number>(anchor.handle);
+    expect(await opening).to.equal(true);
+    expect(consumer.stats().liveSlots, 'its OpenSlot did not come').to.equal(0);
+    const cancel = proxy.cut(producer.instanceId, 0, { frames: 0, within: 0 }, PATIENCE_MS);
+    anchor.cancel();
+    expect(await cancel).to.equal(true);
+    await until('it heard', () => sender.cancelled);
+    await sender.close();
+  });
 });

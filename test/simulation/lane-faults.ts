@@ -75,7 +75,7 @@ export const LARGE_FAULTS: readonly Fault[] = [
   {
     name: 'lane 0 does not look for what other lanes left with it',
     caughtBy: ['unexcused end'],
-    seeds: MANY_SEEDS,
+    seeds: [33, 35, ...MANY_SEEDS],
     adjust: largeRecords,
     install: () => replace(MeshHub.prototype, 'drain', () => () => {}),
   },
@@ -143,14 +143,14 @@ export const DEATH_FAULTS: readonly Fault[] = [
   {
     name: 'senders do not hear that their lane died',
     caughtBy: ['caller waits for ever', 'waits for ever', 'retired', 'left over', 'unexcused end'],
-    seeds: SEEDS,
+    seeds: [12, ...SEEDS],
     adjust: dyingLanes,
     install: () => replace(SenderCore.prototype, 'laneDied', () => () => {}),
   },
   {
     name: 'a lane that died writes once more into a row that lives again',
     caughtBy: ['waits for ever', 'caller waits for ever', 'unexcused end', 'exception', 'left over', 'inlet'],
-    seeds: MANY_SEEDS,
+    seeds: [24, ...MANY_SEEDS],
     adjust: dyingLanes,
     install: () => lateWrites(),
   },
