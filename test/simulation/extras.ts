@@ -12,7 +12,7 @@ const HUGE_STREAMS_MAX = 10;
 const LANE_DEATHS_MAX = 3;
 
 export function drawExtras(random: Random, drawn: Scenario): Scenario {
-  const nodes = drawn.nodes.map((options) => nodeExtras(random, options));
+  const nodes = drawn.nodes.map((options) => nodeExtras(random, options, drawn.mood === 'reorder'));
   const some = random.chance(0.25) && drawn.streams.length <= 60;
   let huge = some ? HUGE_STREAMS_MAX : 0;
   const streams = drawn.streams.map((plan) => {
@@ -24,7 +24,8 @@ export function drawExtras(random: Random, drawn: Scenario): Scenario {
   return { ...drawn, nodes, streams, incidents: [...drawn.incidents, ...deaths], messages: calls };
 }
 
-function nodeExtras(random: Random, options: VeloOptions): VeloOptions {
+function nodeExtras(random: Random, options: VeloOptions, swaps: boolean): VeloOptions {
+  const idleTtlMs = random.pick([0, 300, 60_000]);
   const made: VeloOptions = {
     ...options,
     stagedPayloadMax: random.pick([280_000, 500_000, undefined, undefined]),
@@ -32,7 +33,8 @@ function nodeExtras(random: Random, options: VeloOptions): VeloOptions {
     mux: {
       ...options.mux,
       asyncOpenAck: random.chance(0.3),
-      batcherIdleTtlMs: random.pick([0, 300, 60_000]),
+      // Batches of two batchers that follow each other are never swapped by a connection.
+      batcherIdleTtlMs: swaps ? 60_000 : idleTtlMs,
     },
   };
   if (options.flushPolicy !== 'manual' && random.chance(0.25)) {
