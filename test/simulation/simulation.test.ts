@@ -74,6 +74,16 @@ describe('simulation: whole nodes on a virtual clock', function () {
     });
   }
 
+  for (const name of ['largeRecords', 'dyingLanes']) {
+    it(`the same seed gives the same run (${name})`, async () => {
+      const adjust = ADJUSTMENTS[name]!;
+      const [one, two] = [await simulate(CONTROL_SEEDS[1]!, { adjust }), await simulate(CONTROL_SEEDS[1]!, { adjust })];
+      expect(two.hash).to.equal(one.hash);
+      expect(two.ends).to.deep.equal(one.ends);
+      expect(two.counters).to.deep.equal(one.counters);
+    });
+  }
+
   it("Node's own timers, clock and network are back after a run", async () => {
     const before = [setTimeout, setImmediate, performance.now, Date.now, connect];
     await simulate(ONE_OF_EACH.calm);
