@@ -1,7 +1,6 @@
 // Deliberate faults of what goes alone, of what lanes leave with each other, and of lanes that die: see `faults.ts`.
 
 import { SenderCore } from '../../lib/control/sender-core.js';
-import type { EgressStream } from '../../lib/lanes/egress-stream.js';
 import { Lane } from '../../lib/lanes/lane.js';
 import { MeshHub } from '../../lib/lanes/lane-mesh.js';
 import type { EgressSlot } from '../../lib/mux/egress-slot.js';
@@ -9,7 +8,6 @@ import type { IngressSlot } from '../../lib/mux/ingress-slot.js';
 import { IngressTable } from '../../lib/mux/ingress-table.js';
 import { type Singleton, Singletons } from '../../lib/mux/singletons.js';
 import { CONTROL_DONE, SlotLife } from '../../lib/mux/slot-life.js';
-import type { SenderRows } from '../../lib/plane/rows.js';
 import { cuts, dyingLanes, fenced, largeRecords } from './adjustments.js';
 import { type Fault, MANY_SEEDS, replace, SEEDS } from './fault.js';
 
@@ -96,30 +94,6 @@ export const LARGE_FAULTS: readonly Fault[] = [
   },
 ];
 
-const LATE_WRITES_MS = 100;
-
-interface LinkInside {
-  readonly senders: readonly (EgressStream | undefined)[];
-  readonly rows: { readonly senders: SenderRows };
-}
-
-/** What a dead lane's thread would write if nobody waited for its end: what it pulled, into rows that have a new life. */
-function lateWrites(): () => void {
-  return replace(
-    Lane.prototype,
-    'fail',
-    (original) =>
-      function (this: Lane & { readonly links: readonly LinkInside[] }, error: unknown) {
-        for (const { senders, rows } of this.links)
-          for (const stream of senders)
-            if (stream !== undefined)
-              for (let ms = 5; ms < LATE_WRITES_MS; ms += 5)
-                setTimeout(() => rows.senders.setPulled(stream.row, stream.slot.pulledTotal + 200), ms);
-        (original as typeof this.fail).call(this, error);
-      },
-  );
-}
-
 export const DEATH_FAULTS: readonly Fault[] = [
   {
     name: 'a lane that starts again counts its epochs anew',
@@ -146,12 +120,5 @@ export const DEATH_FAULTS: readonly Fault[] = [
     seeds: [12, ...SEEDS],
     adjust: dyingLanes,
     install: () => replace(SenderCore.prototype, 'laneDied', () => () => {}),
-  },
-  {
-    name: 'a lane that died writes once more into a row that lives again',
-    caughtBy: ['waits for ever', 'caller waits for ever', 'unexcused end', 'exception', 'left over', 'inlet'],
-    seeds: [24, ...MANY_SEEDS],
-    adjust: dyingLanes,
-    install: () => lateWrites(),
   },
 ];
