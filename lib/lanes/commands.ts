@@ -66,6 +66,11 @@ export const EV_STREAMS = 30;
 /** tag: any; body: JSON of `LaneEvent`. Nobody relies on it: what finds no room is left out. */
 export const EV_DIAGNOSTIC = 31;
 
+/** Of a `CMD_FRAME` or an `EV_FRAME` body, before the frame. */
+export const FRAME_HEAD_BYTES = 4;
+/** Of a `CMD_STAGED_FRAME` body, before the frame. */
+export const STAGED_HEAD_BYTES = 8;
+
 /** Added to a kind when the body stands in the parcel port instead of the ring. */
 export const PARCEL = 32;
 /** Body of a parcel's record in the ring: u32 length of the parcel. */

@@ -420,7 +420,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     const lost = dataId === 0 ? undefined : () => this.rendezvous?.over(dataId);
     const frame = new MessageFrame(link, token, bytes, () => this.touch(), lost);
     if (dataId !== 0) this.rendezvous?.announce(dataId, frame.slot, frame.generation);
-    if (frame.awaitsAnswer) link.expectAnswer(frame.slot, frame.generation);
+    if (frame.awaitsAnswer) link.messages.expectAnswer(frame.slot, frame.generation);
     const peer = this.peers[peerNumber];
     if (peer === undefined) frame.failed(new VeloError('ERR_UNKNOWN_PEER', `peer ${peerNumber} is not registered`));
     else {
