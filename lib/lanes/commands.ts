@@ -120,6 +120,14 @@ export function parseRowIdentity(identity: bigint): RowIdentity | undefined {
   return { generation: Math.floor(value / IDENTITY_SHIFT), thread: low >>> ROW_BITS, row: low & (2 ** ROW_BITS - 1) };
 }
 
+/** Client thread and row of a session of this node, from its low half. Any bits may come from a peer: whether they name a row is to be asked. */
+export function identityThread(low: number): number {
+  return (low >>> ROW_BITS) & (2 ** THREAD_BITS - 1);
+}
+export function identityRow(low: number): number {
+  return low & (2 ** ROW_BITS - 1);
+}
+
 /** One number for a peer and one of its mux lanes. */
 export function routeNumber(peer: number, muxLane: number): number {
   return peer * MAX_LANES + muxLane;

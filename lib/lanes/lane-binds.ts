@@ -4,14 +4,10 @@
 import type { IngressTable } from '../mux/ingress-table.js';
 import type { ClaimedBind } from '../plane/rows.js';
 import type { ClientLink } from './client-link.js';
-import { routeNumber } from './commands.js';
+import { identityRow, identityThread, routeNumber } from './commands.js';
 import { IngressStream } from './ingress-stream.js';
 import type { Liveness } from './liveness.js';
 import type { NodePressure } from './node-pressure.js';
-
-const ROW_MASK = 0xffff;
-const THREAD_SHIFT = 16;
-const THREAD_MASK = 0xf;
 
 /** What is needed of the lane. */
 export interface BindingLane {
@@ -42,8 +38,8 @@ export class LaneBinds {
     const { lane, claimed } = this;
     // The next lane may have begun: what still lies in the sockets of this one is nobody's.
     if (lane.isOver) return undefined;
-    const link = lane.links[(sessionLo >>> THREAD_SHIFT) & THREAD_MASK];
-    const row = sessionLo & ROW_MASK;
+    const link = lane.links[identityThread(sessionLo)];
+    const row = identityRow(sessionLo);
     if (!link?.rows.receivers.claim(row, lane.lane, anchorHi, anchorLo, sessionHi, sessionLo, claimed))
       return undefined;
     const route = routeNumber(peer, table.lane);
@@ -56,7 +52,7 @@ export class LaneBinds {
 
   /** Somebody may still open a slot to it. */
   isBound(sessionHi: number, sessionLo: number): boolean {
-    const link = this.lane.links[(sessionLo >>> THREAD_SHIFT) & THREAD_MASK];
-    return link?.rows.receivers.isBound(sessionLo & ROW_MASK, sessionHi, sessionLo) ?? false;
+    const link = this.lane.links[identityThread(sessionLo)];
+    return link?.rows.receivers.isBound(identityRow(sessionLo), sessionHi, sessionLo) ?? false;
   }
 }
