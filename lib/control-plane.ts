@@ -16,7 +16,7 @@ import { Shutdown } from './control/shutdown.js';
 import { Staging } from './control/staging.js';
 import { StreamCensus } from './control/stream-census.js';
 import { VeloError } from './errors.js';
-import { ClientPlane, type MessageEvents } from './lanes/client-plane.js';
+import { ClientPlane } from './lanes/client-plane.js';
 import {
   CMD_CANCEL_SLOT,
   CMD_PEER,
@@ -28,6 +28,7 @@ import {
   writeU32,
 } from './lanes/commands.js';
 import type { LaneHost, LaneLink } from './lanes/host.js';
+import type { MessageEvents } from './lanes/message-events.js';
 import { SilenceWatch } from './lanes/silence-watch.js';
 import { buryCells } from './metrics/series-cells.js';
 import type { MetricsSource } from './metrics/source.js';

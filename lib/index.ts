@@ -35,10 +35,11 @@ export {
   unaryHandler,
 } from './messenger/handlers.js';
 export type { FlushPolicyOption, MuxOptions } from './mux/mux-config.js';
+export type { VeloStats } from './node-stats.js';
 export type { VeloOptions } from './options.js';
 export { type AnchorFrame, type ReadOptions, StreamAnchor, type StreamController } from './streaming/stream-anchor.js';
 export { StreamSender, type WaitOptions } from './streaming/stream-sender.js';
-export { type AnchorOptions, type AttachStreamOptions, Velo, type VeloStats } from './velo.js';
+export { type AnchorOptions, type AttachStreamOptions, Velo } from './velo.js';
 export {
   type CustomCodecFunctions,
   customCodec,

@@ -14,10 +14,10 @@ import { unattachedTimeout } from './control/unattached-timer.js';
 import { ControlPlane } from './control-plane.js';
 import { VeloError } from './errors.js';
 import type { MessageHandler } from './messenger/handlers.js';
-import { type CellTotals, readTotals } from './metrics/cells.js';
-import { CELL_COUNT, DIAGNOSTICS_DROPPED } from './metrics/series-cells.js';
+import { CELL_COUNT } from './metrics/series-cells.js';
 import { METRICS_SOURCE, type Measured, type MetricsSource } from './metrics/source.js';
 import { SCHEME_LOCAL } from './metrics/streaming-metrics.js';
+import { readStats, type VeloStats } from './node-stats.js';
 import { heartbeatInterval, type ResolvedOptions, resolveOptions, rowsFor, type VeloOptions } from './options.js';
 import { ClientRows, createClientRows } from './plane/conduit.js';
 import { createNodeBlock, NodeBlock } from './plane/node-block.js';
@@ -57,33 +57,6 @@ export interface AnchorOptions<T> {
 export interface AttachStreamOptions<T> extends AttachOptions {
   /** How items become bytes. Default: MessagePack of any value. Both ends must agree. */
   codec?: ItemCodec<T> | undefined;
-}
-
-/** A snapshot of a node's numbers, summed over its lanes. */
-export interface VeloStats extends CellTotals {
-  /** Records written, by type. */
-  recordsSent: { data: number; openSlot: number; closeSlot: number; creditUpdate: number; lifecycle: number };
-  /** Streams that ended because nobody opened them within the accept window. */
-  unclaimedBindsReaped: number;
-  /** Attaches from other nodes that were accepted, by transport key. */
-  attaches: Readonly<Record<string, number>>;
-  /** Senders and anchors that were garbage-collected before their streams had ended. */
-  abandonedSenders: number;
-  abandonedAnchors: number;
-  /** Anchors that exist, senders that are open, calls in flight, peers known. */
-  anchors: number;
-  senders: number;
-  pendingCalls: number;
-  peers: number;
-  /** Lanes that took the place of dead ones. */
-  laneRestarts: number;
-  /** Answers that came to nobody: late ones, second ones, made-up ones. */
-  lateAnswers: number;
-  /** Sends that found no room and waited, and attaches of other nodes that were refused. */
-  sendsThatWaited: number;
-  attachesRefused: number;
-  /** Events for subscribers that were left out because this thread was busy. */
-  diagnosticsDropped: number;
 }
 
 /**
@@ -350,35 +323,7 @@ export class Velo implements AsyncDisposable, Measured {
 
   /** Numbers of this node, for people and tests. Counters only grow. */
   stats(): VeloStats {
-    const totals = readTotals(this.node);
-    const { registry, plane, calls, peers, gate, messenger, abandoned } = this.parts;
-    const { sendsThatWaited, attachesRefused } = registry.metrics;
-    return {
-      ...totals,
-      spoofSuspected: totals.spoofSuspected + gate.moves,
-      watchdogFirings: totals.watchdogFirings + registry.neverOpened,
-      unclaimedBindsReaped: registry.bindsReaped,
-      droppedReplyToNobody: totals.droppedReplyToNobody + messenger.repliesToNobody,
-      recordsSent: {
-        data: totals.recordsSentData,
-        openSlot: totals.recordsSentOpenSlot,
-        closeSlot: totals.recordsSentCloseSlot,
-        creditUpdate: totals.recordsSentCreditUpdate,
-        lifecycle: totals.recordsSentLifecycle,
-      },
-      attaches: { ...registry.attaches },
-      abandonedSenders: abandoned.senders,
-      abandonedAnchors: abandoned.anchors,
-      anchors: registry.active,
-      senders: plane.liveRows().senders,
-      pendingCalls: calls.pending,
-      peers: peers.size,
-      laneRestarts: this.parts.laneRestarts,
-      lateAnswers: calls.lateAnswers,
-      sendsThatWaited: sendsThatWaited[MESSENGER_MUX_KEY].count + sendsThatWaited[SCHEME_LOCAL].count,
-      attachesRefused,
-      diagnosticsDropped: this.node.total(DIAGNOSTICS_DROPPED),
-    };
+    return readStats(this.node, this.parts);
   }
 
   /**

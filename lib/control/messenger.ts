@@ -3,7 +3,7 @@
 
 import { DebugLog } from '../debug-log.js';
 import { type ErrorCode, VeloError } from '../errors.js';
-import type { MessageEvents } from '../lanes/client-plane.js';
+import type { MessageEvents } from '../lanes/message-events.js';
 import type { SocketInfo } from '../lanes/socket-info.js';
 import type { ReplyPlan } from '../messenger/dispatch-plan.js';
 import { HandlerTable } from '../messenger/handler-table.js';

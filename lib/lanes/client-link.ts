@@ -5,65 +5,17 @@ import { VeloError } from '../errors.js';
 import type { ClientRows, WorkerConduit } from '../plane/conduit.js';
 import type { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
 import { ENDING_NONE, RECEIVER_CANCEL, RECEIVER_STOP, SENDER_CANCELLED } from '../plane/rows.js';
-import {
-  CMD_CANCEL_SLOT,
-  CMD_DATA,
-  CMD_FRAME,
-  CMD_HELLO_ANSWER,
-  CMD_MARK,
-  CMD_OPEN,
-  CMD_PEER,
-  CMD_REGISTER,
-  CMD_SHOW_EPOCH,
-  CMD_STAGE,
-  CMD_STAGED_FRAME,
-  CMD_STREAMS,
-  CMD_UNSTAGE,
-  decodeOpen,
-  decodeText,
-  EV_FRAME,
-  EV_HELLO,
-  EV_STREAMS,
-  encodeHelloEvent,
-  encodeText,
-  type HelloEvent,
-  KIND_MASK,
-  type OpenCommand,
-  PARCEL,
-  PARCEL_MARK_BYTES,
-  type PeerRoute,
-  readU32,
-  writeU32,
-} from './commands.js';
+import { type CommandedLane, carryOut } from './client-commands.js';
+import { ClientMessages } from './client-messages.js';
+import { CMD_DATA, EV_FRAME, EV_HELLO, KIND_MASK, PARCEL, PARCEL_MARK_BYTES, readU32, writeU32 } from './commands.js';
 import type { EgressStream } from './egress-stream.js';
 import type { IngressStream } from './ingress-stream.js';
 import type { LaneEvents } from './lane-events.js';
-import type { LaneRendezvous } from './rendezvous.js';
-import type { ReportPlace, StreamReport } from './stream-report.js';
-
-/** Of an `EV_FRAME` body, before the frame. */
-export const FRAME_HEAD_BYTES = 4;
-/** Of a `CMD_STAGED_FRAME` body, before the frame. */
-const STAGED_HEAD_BYTES = 8;
 
 /** What the link asks of its lane. */
-export interface LinkLane {
-  /** Staged payloads, on the lane that messages ride. */
-  readonly rendezvous: LaneRendezvous | undefined;
+export interface LinkLane extends CommandedLane {
   /** A kick position was reached: every batcher with staged records writes now. */
   kickAll(): void;
-  peer(number: number, route: PeerRoute): void;
-  /** The lane before this one had batches for the peer on that mux lane: it must hear that their epoch is over. */
-  showEpoch(peer: number, lane: number): void;
-  /** The peer's slot was open on the lane before this one. */
-  cancelSlot(peer: number, lane: number, slot: number, sessionHi: number, sessionLo: number): void;
-  open(link: ClientLink, row: number, command: OpenCommand): void;
-  /** `dataId` names the staged payload of the frame; 0: it has none. */
-  sendFrame(link: ClientLink, token: number, peer: number, frame: Uint8Array, dataId: number): void;
-  /** Answers a hello on the socket it came in on; without bytes, forgets that socket. */
-  answerHello(token: number, frame: Uint8Array): void;
-  /** Sends the mark back behind everything that was admitted for this client. */
-  mark(link: ClientLink, tag: number): void;
   /** The stream's sender ended it: `ending` after everything it sent. */
   end(stream: EgressStream, ending: number): void;
   /** Drains of a slot's records were counted. */
@@ -72,8 +24,6 @@ export interface LinkLane {
   drainsTaken(): void;
   cancelReceiver(stream: IngressStream): void;
   stopReceiver(stream: IngressStream): void;
-  /** A piece of the report on live streams. */
-  reportStreams(from: ReportPlace): StreamReport;
   /** Who hears of streams that open and close. */
   readonly events?: LaneEvents;
 }
@@ -86,26 +36,15 @@ interface WaitingEvent {
   owned: boolean;
 }
 
-interface HeldFrame {
-  type: number;
-  body: Uint8Array;
-  taken: () => void;
-}
-
 export class ClientLink {
   readonly senders: (EgressStream | undefined)[] = [];
   readonly receivers: (IngressStream | undefined)[] = [];
+  /** Frames of peers for this client. */
+  readonly messages: ClientMessages;
   private readonly rowsTaken: Int32Array;
   private readonly backlogged: IngressStream[] = [];
   private readonly events: WaitingEvent[] = [];
-  private eventBytes = 0;
-  /** Pulled messages that wait for a busy client; whoever pulls bounds them, and pulls no further. */
-  private readonly held: HeldFrame[] = [];
-  /** Messages in the parcel port that the client has not taken: where the mark of each ends in the ring, and its bytes. */
-  private readonly parcels: { position: number; length: number }[] = [];
-  private parcelBytes = 0;
-  /** Response slots of calls that are out, and the generation of each. */
-  private readonly expected = new Map<number, number>();
+  private waitingBytes = 0;
   private mustRing = false;
   private muted = false;
   private readonly mark = new Uint8Array(PARCEL_MARK_BYTES);
@@ -117,9 +56,10 @@ export class ClientLink {
     readonly rows: ClientRows,
     private readonly parcelsOut: ParcelSender,
     private readonly parcelsIn: ParcelReceiver,
-    private readonly messageQueueBytes: number,
+    messageQueueBytes: number,
   ) {
     this.rowsTaken = new Int32Array(rows.senders.count);
+    this.messages = new ClientMessages(this, conduit.ingress, messageQueueBytes);
   }
 
   // ---- client → lane
@@ -254,62 +194,12 @@ export class ClientLink {
       offset = 0;
       length = bytes.length;
     }
-    switch (kind & KIND_MASK) {
-      case CMD_DATA: {
-        const stream = this.senders[tag];
-        if (stream === undefined) return;
-        this.accept(stream, bytes, offset, length);
-        return;
-      }
-      case CMD_OPEN:
-        this.lane.open(this, tag, decodeOpen(bytes, offset));
-        return;
-      case CMD_PEER:
-        this.lane.peer(tag, JSON.parse(decodeText(bytes, offset, length)) as PeerRoute);
-        return;
-      case CMD_FRAME:
-        this.sendFrame(tag, bytes, offset, length, 0);
-        return;
-      case CMD_STAGED_FRAME:
-        this.sendFrame(tag, bytes, offset, length, readU32(bytes, offset + FRAME_HEAD_BYTES));
-        return;
-      case CMD_STAGE:
-        this.lane.rendezvous?.stagePayload(this, tag >>> 0, bytes, 'message');
-        return;
-      case CMD_REGISTER:
-        this.lane.rendezvous?.stagePayload(this, tag >>> 0, bytes, 'registered');
-        return;
-      case CMD_UNSTAGE:
-        this.lane.rendezvous?.over(tag >>> 0);
-        return;
-      case CMD_HELLO_ANSWER:
-        this.lane.answerHello(tag >>> 0, bytes.slice(offset, offset + length));
-        return;
-      case CMD_CANCEL_SLOT: {
-        const [lane, slot, hi, lo] = [0, 4, 8, 12].map((at) => readU32(bytes, offset + at));
-        this.lane.cancelSlot(tag, lane!, slot!, hi!, lo!);
-        return;
-      }
-      case CMD_SHOW_EPOCH:
-        this.lane.showEpoch(tag, readU32(bytes, offset));
-        return;
-      case CMD_MARK:
-        this.lane.mark(this, tag);
-        return;
-      case CMD_STREAMS: {
-        const from = JSON.parse(decodeText(bytes, offset, length)) as ReportPlace;
-        // One at a time for each client: it asks for the next piece when it has this one.
-        this.event(EV_STREAMS, tag, encodeText(JSON.stringify(this.lane.reportStreams(from))));
-        return;
-      }
-      default:
-        throw new VeloError('ERR_CONDUIT_BROKEN', `client sent a record of kind ${kind}`);
+    if ((kind & KIND_MASK) !== CMD_DATA) {
+      carryOut(this.lane, this, kind & KIND_MASK, tag, bytes, offset, length);
+      return;
     }
-  }
-
-  private sendFrame(token: number, bytes: Uint8Array, offset: number, length: number, dataId: number): void {
-    const start = offset + (dataId === 0 ? FRAME_HEAD_BYTES : STAGED_HEAD_BYTES);
-    this.lane.sendFrame(this, token, readU32(bytes, offset), bytes.slice(start, offset + length), dataId);
+    const stream = this.senders[tag];
+    if (stream !== undefined) this.accept(stream, bytes, offset, length);
   }
 
   /** True when the client published, kicked, ended or drained something this end has not taken. */
@@ -321,7 +211,7 @@ export class ClientLink {
 
   /** Something waits here for room in the ring. */
   private get hasBacklog(): boolean {
-    return this.backlogged.length > 0 || this.events.length > 0 || this.held.length > 0;
+    return this.backlogged.length > 0 || this.events.length > 0 || this.messages.held;
   }
 
   /** The client freed room since this end asked for it: the look between parking and waiting. */
@@ -347,10 +237,8 @@ export class ClientLink {
       this.conduit.memory.copyIn(at, source, offset, length);
     }
     ring.commit();
-    if ((kind === EV_FRAME || kind === EV_HELLO) && length > ring.maxInline) {
-      this.parcels.push({ position: ring.position, length });
-      this.parcelBytes += length;
-    }
+    if ((kind === EV_FRAME || kind === EV_HELLO) && length > ring.maxInline)
+      this.messages.parcelGiven(ring.position, length);
     return true;
   }
 
@@ -366,7 +254,12 @@ export class ClientLink {
     const { length } = body;
     if (this.events.length === 0 && this.writeRecord(kind, tag, body, 0, length, owned)) return;
     this.events.push({ kind, tag, body, owned });
-    this.eventBytes += length;
+    this.waitingBytes += length;
+  }
+
+  /** Of the events that wait for room. */
+  get eventBytes(): number {
+    return this.waitingBytes;
   }
 
   /** An event that nobody relies on: written if there is room for it now, else not at all. */
@@ -379,69 +272,6 @@ export class ClientLink {
     return this.lane.events;
   }
 
-  /**
-   * A frame that this lane pulled for the client: `body` is a whole `EV_FRAME` body in memory of its own, which goes without a copy.
-   * It waits while the client is busy, where `frame` would refuse; `taken` is called when it waits no longer.
-   */
-  giveFrame(type: number, body: Uint8Array, taken: () => void): void {
-    this.held.push({ type, body, taken });
-    this.flushHeld();
-  }
-
-  private flushHeld(): void {
-    for (let next = this.held[0]; next !== undefined; next = this.held[0]) {
-      if (this.isFullOfMessages(next.body.length)) return;
-      this.held.shift();
-      this.event(EV_FRAME, next.type, next.body, true);
-      next.taken();
-    }
-  }
-
-  /**
-   * A frame of a peer for this client. False when it must be refused: the client is busy and `messageQueueBytes` wait already.
-   * Answers (`bounded` by the client's own calls) are never refused.
-   */
-  frame(type: number, frame: Uint8Array, headerLength: number, bounded: boolean): boolean {
-    if (!bounded && this.isFullOfMessages(frame.length)) return false;
-    const body = new Uint8Array(FRAME_HEAD_BYTES + frame.length);
-    writeU32(body, 0, headerLength);
-    body.set(frame, FRAME_HEAD_BYTES);
-    this.event(EV_FRAME, type, body);
-    return true;
-  }
-
-  /** A hello of a peer, for this client. False when it must be refused, as above. */
-  hello(token: number, event: HelloEvent): boolean {
-    if (this.isFullOfMessages(event.frame.length)) return false;
-    this.event(EV_HELLO, token, encodeHelloEvent(event));
-    return true;
-  }
-
-  /** A call of this client went out: its answer may come in. A slot has one call at a time, so this is bounded by the slots. */
-  expectAnswer(slot: number, generation: number): void {
-    this.expected.set(slot, generation);
-  }
-
-  /** True once for each call that is out. */
-  takeExpected(slot: number, generation: number): boolean {
-    return this.expected.get(slot) === generation && this.expected.delete(slot);
-  }
-
-  /** What a busy client has not taken: messages that wait here, and parcels whose marks stand in the ring. One always fits. */
-  private isFullOfMessages(length: number): boolean {
-    this.forgetTakenParcels();
-    const waiting = this.eventBytes + this.parcelBytes;
-    return waiting > 0 && waiting + length > this.messageQueueBytes;
-  }
-
-  private forgetTakenParcels(): void {
-    const { parcels } = this;
-    let taken = 0;
-    while (taken < parcels.length && this.conduit.ingress.isFreed(parcels[taken]!.position))
-      this.parcelBytes -= parcels[taken++]!.length;
-    if (taken > 0) parcels.splice(0, taken);
-  }
-
   /** Moves what waited into the ring. True when nothing waits any more. */
   private flushBacklog(): boolean {
     let moved = 0;
@@ -449,11 +279,11 @@ export class ClientLink {
       const next = this.events[moved]!;
       const { length } = next.body;
       if (!this.writeRecord(next.kind, next.tag, next.body, 0, length, next.owned)) break;
-      this.eventBytes -= length;
+      this.waitingBytes -= length;
       moved++;
     }
     if (moved > 0) this.events.splice(0, moved);
-    this.flushHeld();
+    this.messages.flush();
     this.flushStreams();
     return !this.hasBacklog;
   }
@@ -501,7 +331,7 @@ export class ClientLink {
   /** Ends a turn: one publish and at most one ring, however many records it wrote. What waits asks for room, and looks again. */
   publish(): void {
     // Each turn, though nobody asks: a position is good for so many bytes only.
-    if (this.parcels.length > 0) this.forgetTakenParcels();
+    this.messages.forgetTaken();
     if (this.hasBacklog && !this.flushBacklog()) {
       this.conduit.ingress.wantRoom();
       this.flushBacklog();

@@ -6,31 +6,11 @@ import { buryReceiver, burySender } from '../plane/burial.js';
 import type { ClientRows } from '../plane/conduit.js';
 import { BLOCK_SLICE_MS, RECEIVER_CANCEL, RECEIVER_STOP } from '../plane/rows.js';
 import { ClientPort, type PortEvents } from './client-port.js';
-import {
-  decodeHelloEvent,
-  decodeOutcome,
-  decodeText,
-  EV_ADMITTED,
-  EV_DATA,
-  EV_DIAGNOSTIC,
-  EV_FRAME,
-  EV_FRAME_FAILED,
-  EV_HELLO,
-  EV_MARK,
-  EV_RETIRED,
-  EV_STREAMS,
-  EV_UNSTAGED,
-  RESPONSE_ID_BYTES,
-  readU32,
-  routeNumber,
-  rowIdentity,
-  tagGeneration,
-  tagRow,
-} from './commands.js';
+import { EV_DATA, EV_RETIRED, routeNumber, rowIdentity, tagGeneration, tagRow } from './commands.js';
 import { FreeRows } from './free-rows.js';
 import type { LaneLink } from './host.js';
+import { type MessageEvents, tellMessages } from './message-events.js';
 import { Sleeper } from './sleeper.js';
-import type { SocketInfo } from './socket-info.js';
 
 /** Who is behind a sender row. */
 export interface SenderEnd {
@@ -54,29 +34,6 @@ export interface ReceiverEnd {
   wake(): void;
   /** The lane died: the stream ends with this error after what was delivered. */
   laneDied(error: VeloError): void;
-}
-
-/** What the messenger's side of the client thread hears. */
-export interface MessageEvents {
-  /** A transport frame for this thread. `frame` is a private copy: header, then payload. */
-  frame(type: number, frame: Uint8Array, headerLength: number, lane: number): void;
-  /** A `_hello` request, and the socket it came in on. `token` names that socket to its lane, until it is answered. */
-  hello(frame: Uint8Array, headerLength: number, socket: SocketInfo, token: number): void;
-  /** A frame that waited for admission was admitted, or failed. */
-  admitted(token: number, error: VeloError | undefined): void;
-  /** An admitted frame was not written. `responseId` is that of its header. */
-  frameFailed(type: number, responseId: Uint8Array, error: VeloError): void;
-  /** The lane let go of a staged or registered payload. */
-  unstaged(id: number): void;
-  /** The lane sent a mark back. */
-  marked(lane: number): void;
-  /** A piece of the report on live streams that was asked for with this token: JSON. */
-  streams?(lane: number, token: number, report: string): void;
-  /** An event for whoever observes: JSON. */
-  diagnostic?(lane: number, event: string): void;
-  laneDied(lane: number, error: VeloError): void;
-  /** What came from the lane makes no sense: it must end. Its death follows. */
-  laneBroken(lane: number, error: VeloError): void;
 }
 
 /** A slot of a peer that a dead lane had open. */
@@ -332,56 +289,17 @@ export class ClientPlane {
       if (end.record(bytes, offset, length)) this.woken.push(end);
       return;
     }
-    this.onEvent(lane, kind, tag, bytes, offset, length);
+    if (kind === EV_RETIRED) this.onRetired(tag, length > 0);
+    else tellMessages(this.messages, lane, kind, tag, bytes, offset, length);
   }
 
-  private onEvent(lane: number, kind: number, tag: number, bytes: Uint8Array, offset: number, length: number): void {
-    switch (kind) {
-      case EV_RETIRED: {
-        const row = tagRow(tag);
-        const end = this.receiverEnds[row];
-        if (end === undefined || this.receiverGenerations[row] !== tagGeneration(tag)) return;
-        this.rows.receivers.free(row);
-        this.freeReceiver(row);
-        end.retired(length > 0);
-        return;
-      }
-      case EV_FRAME: {
-        // A parcel is ours alone, the ring is not.
-        const shared = bytes.buffer instanceof SharedArrayBuffer;
-        const frame = shared ? bytes.slice(offset + 4, offset + length) : bytes.subarray(offset + 4, offset + length);
-        this.messages.frame(tag, frame, readU32(bytes, offset), lane);
-        return;
-      }
-      case EV_HELLO: {
-        const { frame, headerLength, ends } = decodeHelloEvent(bytes, offset, length);
-        this.messages.hello(frame, headerLength, { ...ends, lane }, tag >>> 0);
-        return;
-      }
-      case EV_ADMITTED:
-        this.messages.admitted(tag >>> 0, decodeOutcome(decodeText(bytes, offset, length)));
-        return;
-      case EV_FRAME_FAILED: {
-        const text = decodeText(bytes, offset + RESPONSE_ID_BYTES, length - RESPONSE_ID_BYTES);
-        const error = decodeOutcome(text) ?? new VeloError('ERR_CONNECTION_CLOSED', 'the frame was not written');
-        this.messages.frameFailed(tag, bytes.slice(offset, offset + RESPONSE_ID_BYTES), error);
-        return;
-      }
-      case EV_UNSTAGED:
-        this.messages.unstaged(tag >>> 0);
-        return;
-      case EV_MARK:
-        this.messages.marked(lane);
-        return;
-      case EV_STREAMS:
-        this.messages.streams?.(lane, tag >>> 0, decodeText(bytes, offset, length));
-        return;
-      case EV_DIAGNOSTIC:
-        this.messages.diagnostic?.(lane, decodeText(bytes, offset, length));
-        return;
-      default:
-        throw new VeloError('ERR_CONDUIT_BROKEN', `lane ${lane} sent a record of kind ${kind}`);
-    }
+  private onRetired(tag: number, discard: boolean): void {
+    const row = tagRow(tag);
+    const end = this.receiverEnds[row];
+    if (end === undefined || this.receiverGenerations[row] !== tagGeneration(tag)) return;
+    this.rows.receivers.free(row);
+    this.freeReceiver(row);
+    end.retired(discard);
   }
 
   private onAttention(row: number): void {

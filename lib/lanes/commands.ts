@@ -66,6 +66,11 @@ export const EV_STREAMS = 30;
 /** tag: any; body: JSON of `LaneEvent`. Nobody relies on it: what finds no room is left out. */
 export const EV_DIAGNOSTIC = 31;
 
+/** Of a `CMD_FRAME` or an `EV_FRAME` body, before the frame. */
+export const FRAME_HEAD_BYTES = 4;
+/** Of a `CMD_STAGED_FRAME` body, before the frame. */
+export const STAGED_HEAD_BYTES = 8;
+
 /** Added to a kind when the body stands in the parcel port instead of the ring. */
 export const PARCEL = 32;
 /** Body of a parcel's record in the ring: u32 length of the parcel. */
@@ -113,6 +118,14 @@ export function parseRowIdentity(identity: bigint): RowIdentity | undefined {
   const value = Number(identity);
   const low = value % IDENTITY_SHIFT;
   return { generation: Math.floor(value / IDENTITY_SHIFT), thread: low >>> ROW_BITS, row: low & (2 ** ROW_BITS - 1) };
+}
+
+/** Client thread and row of a session of this node, from its low half. Any bits may come from a peer: whether they name a row is to be asked. */
+export function identityThread(low: number): number {
+  return (low >>> ROW_BITS) & (2 ** THREAD_BITS - 1);
+}
+export function identityRow(low: number): number {
+  return low & (2 ** ROW_BITS - 1);
 }
 
 /** One number for a peer and one of its mux lanes. */

@@ -121,7 +121,12 @@ export class DataOwner {
     if (token !== 0) link.event(EV_ADMITTED, token, encodeOutcome(undefined));
     const reply = encodeReply(plan, envelope.id);
     if (reply === undefined) return;
-    link.frame(reply[TYPE_OFFSET]!, reply.subarray(PREAMBLE_LEN), readU32BE(reply, HEADER_LENGTH_OFFSET), true);
+    link.messages.frame(
+      reply[TYPE_OFFSET]!,
+      reply.subarray(PREAMBLE_LEN),
+      readU32BE(reply, HEADER_LENGTH_OFFSET),
+      true,
+    );
   }
 
   deadline(): number {

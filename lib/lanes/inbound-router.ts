@@ -138,8 +138,14 @@ export class InboundRouter {
         if (message.kind === 'refused' && buffer[headerAt + RESPONSE_TYPE_OFFSET] === RESPONSE_NONE) return;
         const link = this.lane.links[message.origin];
         // Only an answer to a call that is out: nobody else may fill a client's queue in the name of answers.
-        if (!link?.takeExpected(message.slot, message.generation)) this.drops.badMessage += 1;
-        else link.frame(type, whole(buffer, headerAt, headerLength, payloadAt, payloadLength), headerLength, true);
+        if (!link?.messages.takeExpected(message.slot, message.generation)) this.drops.badMessage += 1;
+        else
+          link.messages.frame(
+            type,
+            whole(buffer, headerAt, headerLength, payloadAt, payloadLength),
+            headerLength,
+            true,
+          );
         return;
       }
       default: {
@@ -244,7 +250,7 @@ export class InboundRouter {
     const frame = whole(buffer, headerAt, headerLength, payloadOffset, payloadLength);
     if (envelope.handler === HANDLER_HELLO) {
       const token = this.hellos.hold(source);
-      if (this.lane.links[MAIN_THREAD]!.hello(token, { ends: source.ends, headerLength, frame })) {
+      if (this.lane.links[MAIN_THREAD]!.messages.hello(token, { ends: source.ends, headerLength, frame })) {
         this.lane.laneMetrics.messagesToClients += 1;
         return;
       }
@@ -253,7 +259,7 @@ export class InboundRouter {
       this.answerOn(source, request, { reply: 'nack', text: LANE_FULL_TEXT });
       return;
     }
-    if (this.lane.links[MAIN_THREAD]!.frame(type, frame, headerLength, false)) {
+    if (this.lane.links[MAIN_THREAD]!.messages.frame(type, frame, headerLength, false)) {
       this.lane.laneMetrics.messagesToClients += 1;
       return;
     }

@@ -3,9 +3,9 @@
 
 import { Deadline } from './deadline.js';
 import type { LaneMetrics } from './lane-metrics.js';
+import type { LanePeers } from './lane-peers.js';
 import type { LaneStaging } from './lane-staging.js';
 import type { Listener } from './listener.js';
-import type { PeerLink } from './peer-link.js';
 import { type EndingLane, type StreamEnds, StreamsEnd } from './streams-end.js';
 
 /** What streams leave of the time of a close, so that what they ended with can still be written. At most half of it. */
@@ -15,7 +15,7 @@ const WRITE_GRACE_MS = 250;
 export interface LeavingLane extends EndingLane {
   readonly staging: LaneStaging;
   readonly laneMetrics: LaneMetrics;
-  knownPeers(): PeerLink[];
+  readonly peers: LanePeers;
   /** From here on every turn is a step of the end. False when the lane cannot run any more. */
   beginEnd(ending: StreamsEnd): boolean;
   /** No turn comes any more. */
@@ -48,7 +48,7 @@ export class LaneEnd {
     lane.stop();
     this.streamsDeadline.clear();
     const listeners = Promise.all(this.listeners.map((listener) => listener.close()));
-    const peers = lane.knownPeers();
+    const peers = lane.peers.known();
     const { passed } = this.deadline;
     // What it gives back, and whom it tells, must be queued before the connections take no more.
     await Promise.race([lane.staging.close(), passed]);

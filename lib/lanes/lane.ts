@@ -3,12 +3,8 @@
 // It decides nothing of the protocol and never waits for a client.
 
 import { performance } from 'node:perf_hooks';
-import { VeloError } from '../errors.js';
 import type { Runnable } from '../mux/batcher-types.js';
-import { DrainVisits } from '../mux/drain-visits.js';
-import { type EgressSlot, SLOT_CLOSED } from '../mux/egress-slot.js';
-import type { IngressTable } from '../mux/ingress-table.js';
-import type { Receiver } from '../mux/ingress-types.js';
+import type { EgressSlot } from '../mux/egress-slot.js';
 import type { MuxConfig } from '../mux/mux-config.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import type { PeerBatcher } from '../mux/peer-batcher.js';
@@ -16,52 +12,37 @@ import { abandonSender } from '../plane/burial.js';
 import { type ClientConduit, ClientRows, WorkerConduit } from '../plane/conduit.js';
 import { NodeBlock } from '../plane/node-block.js';
 import { ParcelReceiver, ParcelSender } from '../plane/parcels.js';
-import {
-  type ClaimedBind,
-  ENDING_DETACHED,
-  ENDING_FINALIZED,
-  SENDER_CLOSED,
-  SENDER_OPEN_FAILED,
-  SENDER_RETIRED,
-} from '../plane/rows.js';
-import { LIFECYCLE_CANCEL } from '../wire/batch.js';
-import { DETACHED_BYTES, DROPPED_BYTES, FINALIZED_BYTES } from '../wire/frame.js';
 import type { BatchShelf } from './batch-shelf.js';
 import { BatcherCare } from './batcher-care.js';
-import { ClientLink, type LinkLane } from './client-link.js';
-import { type OpenCommand, type PeerRoute, routeNumber, SELF_PEER } from './commands.js';
+import { ClientLink } from './client-link.js';
 import { OutgoingConnection } from './connection.js';
 import { DrainGate } from './drain-gate.js';
-import { EgressStream } from './egress-stream.js';
+import type { EgressStream } from './egress-stream.js';
 import type { Endpoint } from './endpoint.js';
 import { FramePool } from './frame-pool.js';
 import { probeEndpoint } from './health-probe.js';
 import type { LaneOptions } from './host.js';
 import { InboundRouter, type RouterLane } from './inbound-router.js';
-import { IngressStream } from './ingress-stream.js';
+import { LaneBinds } from './lane-binds.js';
 import type { LaneBoot, ListeningLane } from './lane-boot.js';
+import { LaneClients } from './lane-clients.js';
 import { LaneEnd } from './lane-end.js';
 import { LaneEvents } from './lane-events.js';
 import type { MeshPort } from './lane-mesh.js';
 import { LaneMetrics, type TransportKey } from './lane-metrics.js';
+import { LanePeers } from './lane-peers.js';
 import { LaneStaging } from './lane-staging.js';
 import { LaneTimer } from './lane-timer.js';
 import { Listener } from './listener.js';
 import { Liveness } from './liveness.js';
-import { MessageFrame } from './message-frame.js';
 import { NodePressure } from './node-pressure.js';
-import { type PeerLane, PeerLink } from './peer-link.js';
+import type { PeerLane, PeerLink } from './peer-link.js';
 import type { LaneRendezvous } from './rendezvous.js';
 import { Sleeper } from './sleeper.js';
 import type { SocketFile } from './socket-file.js';
-import { type ReportPlace, reportStreams, type StreamReport } from './stream-report.js';
 import type { StreamEnds, StreamsEnd } from './streams-end.js';
 
-const ROW_MASK = 0xffff;
-const THREAD_SHIFT = 16;
-const THREAD_MASK = 0xf;
-
-export class Lane implements LinkLane, PeerLane, RouterLane {
+export class Lane implements PeerLane, RouterLane {
   readonly lane: number;
   readonly life: number;
   readonly workerHi: number;
@@ -77,6 +58,8 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   readonly staging: LaneStaging;
   readonly rendezvous: LaneRendezvous | undefined;
   readonly shelf: BatchShelf;
+  readonly peers: LanePeers;
+  readonly binds: LaneBinds;
 
   private readonly options: LaneOptions;
   private readonly node: NodeBlock;
@@ -85,17 +68,14 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private readonly listener: Listener;
   private readonly udsListener: Listener;
   private readonly sleepers: Sleeper[] = [];
-  private readonly peers: (PeerLink | undefined)[] = [];
+  private readonly clients: LaneClients;
   private readonly care: BatcherCare;
   private readonly leaving: LaneEnd;
-  private readonly visits: DrainVisits<IngressTable>;
   private readonly timer = new LaneTimer(() => this.onTimer());
-  private readonly claimed: ClaimedBind = { row: 0, generation: 0, credit: 0, byteBudget: 0, heartbeatMs: 0 };
   private readonly liveness: Liveness;
   private scheduled: Runnable[] = [];
   /** Streams with a record that can never leave: a turn at the most. */
   private readonly stranded: EgressStream[] = [];
-  private readonly drainedTables: IngressTable[] = [];
   private lastRecordAt = 0;
   private nextSweep = 0;
   private nextBeat = 0;
@@ -128,7 +108,6 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.liveness = new Liveness(this, this.metrics);
     this.pool = new FramePool(() => this.touch());
     this.care = new BatcherCare(this, probeEndpoint);
-    this.visits = new DrainVisits(options.mux.drainVisitFloorMs);
     this.lookAgainMs = sameThread ? 0 : options.lookAgainMs;
     this.gate = new DrainGate(this.node);
     this.router = new InboundRouter(this, this.laneMetrics.drops, this.gate);
@@ -138,6 +117,9 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.shelf = this.staging.shelf;
     router.stagedBatches = this.staging.batches;
     for (const mesh of boot.mesh) this.staging.join(mesh);
+    this.peers = new LanePeers(this, node, router);
+    this.binds = new LaneBinds(this, this.liveness);
+    this.clients = new LaneClients(this, this.care, this.liveness, router.hellos);
     this.listener = this.makeListener('tcp');
     this.udsListener = this.makeListener('uds');
     this.leaving = new LaneEnd(this, [this.listener, this.udsListener]);
@@ -163,7 +145,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     sameThread: boolean,
   ): void {
     const link = new ClientLink(
-      this,
+      this.clients,
       thread,
       conduit,
       new ClientRows(rows, this.options.sizes),
@@ -272,7 +254,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     let due = Math.min(this.nextSweep, this.nextBeat, this.liveness.deadline(), this.care.deadline());
     for (const batcher of this.batchers) due = Math.min(due, batcher.deadline());
     if (this.rendezvous !== undefined) due = Math.min(due, this.rendezvous.deadline());
-    const visit = this.visits.deadline();
+    const visit = this.clients.visits.deadline();
     // While a visit is queued, drains wait for it: ringing for them would only wake this lane to queue them again.
     for (const link of this.links) link.muteDrains(visit !== Number.POSITIVE_INFINITY);
     this.timer.at(Math.min(due, visit));
@@ -281,12 +263,12 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   private onTimer(): void {
     this.guard(() => {
       const now = this.now();
+      const { visits } = this.clients;
       this.beat(now);
       // Before the look: a client that drains from here on rings again.
-      if (this.visits.deadline() <= now) for (const link of this.links) link.muteDrains(false);
+      if (visits.deadline() <= now) for (const link of this.links) link.muteDrains(false);
       for (const link of this.links) link.drain();
-      for (let table = this.visits.takeDue(now); table !== undefined; table = this.visits.takeDue(now))
-        table.visitDrained();
+      for (let table = visits.takeDue(now); table !== undefined; table = visits.takeDue(now)) table.visitDrained();
       this.liveness.run(now);
       this.care.run(now);
       for (const batcher of this.batchers) if (batcher.deadline() <= now) batcher.run();
@@ -304,13 +286,10 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
 
   private sweep(now: number): void {
     this.nextSweep = now + this.config.creditSweepIntervalMs;
-    this.visits.prune(now);
+    this.clients.visits.prune(now);
     this.care.evictIdle();
     if (this.metrics.liveSlots === 0 && this.metrics.waitingRefusals === 0) return;
-    for (const peer of this.peers) {
-      if (peer === undefined) continue;
-      for (const table of peer.tables) table?.sweep();
-    }
+    this.peers.sweep();
   }
 
   /** A turn that throws has broken an invariant: the lane ends instead of guessing. */
@@ -357,150 +336,7 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     this.fatal(error instanceof Error ? error : new Error(String(error)));
   }
 
-  // ---- what the clients ask
-
-  kickAll(): void {
-    for (const batcher of this.batchers) batcher.kick();
-  }
-
-  peer(number: number, route: PeerRoute): void {
-    const known = this.peers[number];
-    if (known !== undefined) known.update(route);
-    else {
-      const budget = this.node.heldBytes(number, this.lane, this.config.peerByteBudget);
-      const peer = new PeerLink(this, number, route, budget);
-      this.peers[number] = peer;
-      this.router.addPeer(peer);
-    }
-  }
-
-  cancelSlot(peer: number, lane: number, slot: number, sessionHi: number, sessionLo: number): void {
-    this.peers[peer]?.batcher(lane).control.replyLifecycle(slot, sessionHi, sessionLo, LIFECYCLE_CANCEL);
-  }
-
-  showEpoch(peer: number, lane: number): void {
-    this.peers[peer]?.batcher(lane).showEpoch();
-  }
-
-  open(link: ClientLink, row: number, command: OpenCommand): void {
-    const peer = this.peers[command.peer];
-    if (peer === undefined) throw new VeloError('ERR_CONDUIT_BROKEN', `open names peer ${command.peer}`);
-    const batcher = peer.batcher(command.lane);
-    const stream = new EgressStream(link, row, command.generation, batcher, command.credit);
-    link.senders[row] = stream;
-    const { anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget } = command;
-    try {
-      if (this.ending !== undefined) throw new VeloError('ERR_CLOSED', 'the lane is closing');
-      stream.slot = batcher.open(stream, anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget);
-      // Refused at once, it is over already.
-      if (stream.slot.state !== SLOT_CLOSED) {
-        this.liveness.beat(stream, command.heartbeatMs);
-        this.care.opened(batcher);
-      }
-      link.lookForEnding(stream);
-    } catch (error) {
-      if (!VeloError.is(error)) throw error;
-      link.dropSender(stream);
-      link.flagSender(row, command.generation, SENDER_OPEN_FAILED | SENDER_CLOSED | SENDER_RETIRED);
-    }
-  }
-
-  end(stream: EgressStream, ending: number): void {
-    const { batcher, slot } = stream;
-    if (ending === ENDING_FINALIZED) batcher.terminal(slot, FINALIZED_BYTES);
-    else if (ending === ENDING_DETACHED) batcher.terminal(slot, DETACHED_BYTES);
-    else batcher.terminal(slot, DROPPED_BYTES);
-  }
-
-  sendFrame(link: ClientLink, token: number, peerNumber: number, bytes: Uint8Array, dataId: number): void {
-    if (peerNumber === SELF_PEER) {
-      this.rendezvous?.answerClient(link, token, bytes);
-      return;
-    }
-    const lost = dataId === 0 ? undefined : () => this.rendezvous?.over(dataId);
-    const frame = new MessageFrame(link, token, bytes, () => this.touch(), lost);
-    if (dataId !== 0) this.rendezvous?.announce(dataId, frame.slot, frame.generation);
-    if (frame.awaitsAnswer) link.expectAnswer(frame.slot, frame.generation);
-    const peer = this.peers[peerNumber];
-    if (peer === undefined) frame.failed(new VeloError('ERR_UNKNOWN_PEER', `peer ${peerNumber} is not registered`));
-    else {
-      if (!frame.isAnswer) peer.noteSignal(bytes);
-      if (peer.send(frame)) frame.admitted(undefined);
-      else if (frame.isAnswer) {
-        this.gate.hold();
-        frame.whenDecided = () => this.gate.release();
-      }
-    }
-  }
-
-  mark(link: ClientLink, tag: number): void {
-    this.gate.mark(link, tag);
-  }
-
-  answerHello(token: number, frame: Uint8Array): void {
-    if (!this.router.hellos.answer(token, frame)) this.laneMetrics.drops.replyToNobody += 1;
-  }
-
-  drained(stream: IngressStream): void {
-    const { slot, table } = stream;
-    if (slot === undefined) return;
-    table.noteDrained(slot);
-    if (table.drainsNoted) return;
-    table.drainsNoted = true;
-    this.drainedTables.push(table);
-  }
-
-  drainsTaken(): void {
-    const now = this.now();
-    for (const table of this.drainedTables) {
-      table.drainsNoted = false;
-      if (this.visits.wake(table, now) === 'visit') table.visitDrained();
-    }
-    this.drainedTables.length = 0;
-  }
-
-  cancelReceiver(stream: IngressStream): void {
-    stream.discard();
-    if (stream.slot !== undefined) stream.table.closeSlot(stream.slot);
-  }
-
-  stopReceiver(stream: IngressStream): void {
-    if (stream.slot !== undefined) stream.table.requestStop(stream.slot);
-  }
-
-  reportStreams(from: ReportPlace): StreamReport {
-    return reportStreams(this.links, from, this.now());
-  }
-
   // ---- what the machines ask
-
-  claim(
-    peer: PeerLink,
-    table: IngressTable,
-    anchorHi: number,
-    anchorLo: number,
-    sessionHi: number,
-    sessionLo: number,
-  ): Receiver | undefined {
-    // The next lane may have begun: what still lies in the sockets of this one is nobody's.
-    if (this.closed) return undefined;
-    const link = this.links[(sessionLo >>> THREAD_SHIFT) & THREAD_MASK];
-    const row = sessionLo & ROW_MASK;
-    const claimed = this.claimed;
-    if (!link?.rows.receivers.claim(row, this.lane, anchorHi, anchorLo, sessionHi, sessionLo, claimed))
-      return undefined;
-    const route = routeNumber(peer.number, table.lane);
-    const { watch } = this.liveness;
-    const { ingress } = this.pressure;
-    const stream = new IngressStream(link, table, claimed, sessionHi, sessionLo, route, watch, ingress);
-    link.receivers[row] = stream;
-    return stream;
-  }
-
-  isBound(sessionHi: number, sessionLo: number): boolean {
-    const link = this.links[(sessionLo >>> THREAD_SHIFT) & THREAD_MASK];
-    return link?.rows.receivers.isBound(sessionLo & ROW_MASK, sessionHi, sessionLo) ?? false;
-  }
 
   connect(to: Endpoint, onLost: () => void): OutgoingConnection {
     return new OutgoingConnection({
@@ -521,11 +357,6 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
     return this.care.batchers;
   }
 
-  /** Peers that are known here. */
-  knownPeers(): PeerLink[] {
-    return this.peers.filter((peer) => peer !== undefined);
-  }
-
   // ---- the end
 
   /**
@@ -540,6 +371,16 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
   beginEnd(ending: StreamsEnd): boolean {
     if (!this.closed) this.ending = ending;
     return !this.closed;
+  }
+
+  /** A close has begun. */
+  get isEnding(): boolean {
+    return this.ending !== undefined;
+  }
+
+  /** It failed, or was stopped. */
+  get isOver(): boolean {
+    return this.closed;
   }
 
   /** No turn comes any more. */
@@ -558,9 +399,5 @@ export class Lane implements LinkLane, PeerLane, RouterLane {
       for (const stream of senders)
         if (stream !== undefined) abandonSender(rows.senders, stream.row, stream.generation);
     }
-  }
-
-  *tables(): Iterable<IngressTable> {
-    for (const peer of this.peers) for (const table of peer?.tables ?? []) if (table !== undefined) yield table;
   }
 }

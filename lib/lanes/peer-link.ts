@@ -5,7 +5,7 @@ import { wireGeneration, workerOrigin } from '../messenger/response-origin.js';
 import { ADMITTED, type BatcherPort, PENDING, type Runnable, type SubmitOutcome } from '../mux/batcher-types.js';
 import type { EgressSlot } from '../mux/egress-slot.js';
 import { IngressTable } from '../mux/ingress-table.js';
-import type { ByteReservation, IngressPort, Receiver } from '../mux/ingress-types.js';
+import type { ByteReservation, IngressPort } from '../mux/ingress-types.js';
 import { BATCH_HEADROOM, type MuxConfig } from '../mux/mux-config.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { PeerBatcher } from '../mux/peer-batcher.js';
@@ -22,6 +22,7 @@ import { MESSENGER_LANE, type PeerRoute } from './commands.js';
 import { ADMITTED as FRAME_ADMITTED, type OutgoingConnection } from './connection.js';
 import type { Endpoint } from './endpoint.js';
 import { type AdmissionListener, type FramePool, POOLED_BUFFER_BYTES } from './frame-pool.js';
+import type { LaneBinds } from './lane-binds.js';
 import type { LaneEvents } from './lane-events.js';
 import type { NodePressure } from './node-pressure.js';
 import type { OutFrame } from './out-frame.js';
@@ -49,20 +50,13 @@ export interface PeerLane {
   readonly pool: FramePool;
   readonly pressure: NodePressure;
   readonly shelf: BatchShelf;
+  /** What peers may open streams to. */
+  readonly binds: LaneBinds;
   now(): number;
   nextEpoch(): number;
   schedule(runnable: Runnable): void;
   connect(to: Endpoint, onLost: () => void): OutgoingConnection;
   touch(): void;
-  claim(
-    peer: PeerLink,
-    table: IngressTable,
-    anchorHi: number,
-    anchorLo: number,
-    sessionHi: number,
-    sessionLo: number,
-  ): Receiver | undefined;
-  isBound(sessionHi: number, sessionLo: number): boolean;
   /** A record of the slot can never be staged: its stream must end. */
   cannotStage(slot: EgressSlot): void;
   batcherMade(batcher: PeerBatcher, peer: PeerLink): void;
@@ -186,8 +180,8 @@ export class PeerLink {
       const port: IngressPort = {
         now: () => lane.now(),
         claim: (anchorHi, anchorLo, sessionHi, sessionLo) =>
-          lane.claim(this, this.tables[k]!, anchorHi, anchorLo, sessionHi, sessionLo),
-        isBound: (sessionHi, sessionLo) => lane.isBound(sessionHi, sessionLo),
+          lane.binds.claim(this.number, this.tables[k]!, anchorHi, anchorLo, sessionHi, sessionLo),
+        isBound: (sessionHi, sessionLo) => lane.binds.isBound(sessionHi, sessionLo),
         control: (create) => (create ? this.batcher(k) : this.batchers[k])?.control,
         refused: (slot, reason) => lane.events.refused(this.tables[k]!, slot, reason),
         epochEnded: (slots) => lane.events.epochEnded('in', this.tables[k]!, 'the peer began another', slots),

@@ -14,8 +14,8 @@ import { DataHandle } from '../wire/handle.js';
 import { HANDLER_RV_RELEASE, HEADER_RENDEZVOUS } from '../wire/names.js';
 import { FRAME_MESSAGE } from '../wire/transport-frame.js';
 import type { BatchSource, Fetched } from './batch-shelf.js';
-import { type ClientLink, FRAME_HEAD_BYTES } from './client-link.js';
-import { writeU32 } from './commands.js';
+import type { ClientLink } from './client-link.js';
+import { FRAME_HEAD_BYTES, writeU32 } from './commands.js';
 import type { DrainGate } from './drain-gate.js';
 import type { LaneCalls } from './lane-calls.js';
 import type { LaneMetrics } from './lane-metrics.js';
@@ -109,7 +109,7 @@ export class StagedIntake implements BatchSource {
       // Its share is kept until the client has room: until then no further payload takes its memory.
       .then(
         ({ bytes, end }) =>
-          link.giveFrame(FRAME_MESSAGE, bytes, () => {
+          link.messages.give(FRAME_MESSAGE, bytes, () => {
             end();
             gate.release();
           }),

@@ -2,12 +2,12 @@
 // does not suffice for is closed with a reason. It drives the machines through turns of the lane and touches no socket.
 
 import { SLOT_CLOSED } from '../mux/egress-slot.js';
-import type { IngressTable } from '../mux/ingress-table.js';
 import type { PeerBatcher } from '../mux/peer-batcher.js';
 import { SENDER_CLOSED } from '../plane/rows.js';
 import { DROPPED_BYTES } from '../wire/frame.js';
 import type { ClientLink } from './client-link.js';
 import type { Deadline } from './deadline.js';
+import type { LanePeers } from './lane-peers.js';
 import type { LaneStaging } from './lane-staging.js';
 
 /** Streams that the close of a node ended before they had ended themselves. */
@@ -31,9 +31,8 @@ export function sumOfEnds(all: readonly StreamEnds[]): StreamEnds {
 export interface EndingLane {
   readonly links: readonly ClientLink[];
   readonly batchers: readonly PeerBatcher[];
-  tables(): Iterable<IngressTable>;
+  readonly peers: Pick<LanePeers, 'tables'>;
   readonly staging: Pick<LaneStaging, 'gone' | 'streamsEnded'>;
-  kickAll(): void;
   endTurn(): void;
 }
 
@@ -50,8 +49,8 @@ export class StreamsEnd {
     // Records that wait for credit belong to streams that have their end behind them now: grants of the peers release them.
     await this.until(() => lane.batchers.every((batcher) => batcher.liveSlots === 0), deadline);
     this.abandonSenders();
-    for (const table of lane.tables()) this.ends.anchors += table.shutdown();
-    lane.kickAll();
+    for (const table of lane.peers.tables()) this.ends.anchors += table.shutdown();
+    for (const batcher of lane.batchers) batcher.kick();
     lane.endTurn();
     await this.until(() => lane.batchers.every((batcher) => batcher.settled), deadline);
     for (const batcher of lane.batchers) batcher.shutdown();

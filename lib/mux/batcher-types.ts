@@ -3,7 +3,10 @@
 //
 // Callbacks note what happened and return: none of them may call back into the batcher.
 
+import type { ByteMeter } from './byte-meter.js';
 import type { EgressSlot } from './egress-slot.js';
+import type { MuxConfig } from './mux-config.js';
+import type { MuxMetrics } from './mux-metrics.js';
 import type { Singleton } from './singletons.js';
 
 /** The transport took the batch; later batches of the lane follow behind it. */
@@ -57,6 +60,25 @@ export interface BatcherPort {
   epochEnded?(reason: string, slots: number): void;
   /** "Call my `run` at the end of this turn." Idempotent. */
   schedule(batcher: Runnable): void;
+}
+
+/** One (peer, lane), and what its batcher shares with others. */
+export interface PeerBatcherOptions {
+  /** Names the peer in errors. */
+  readonly peerLabel: string;
+  readonly lane: number;
+  /** Lanes that streams to this peer ride, this one included; default 1. */
+  readonly lanes?: number;
+  readonly config: MuxConfig;
+  readonly port: BatcherPort;
+  readonly metrics: MuxMetrics;
+  /**
+   * Generation that slots begin with, default 0. A batcher that takes the place of another one begins elsewhere: grants carry no epoch, and
+   * one that the peer sent for a slot of the old batcher must not count for a slot of this one.
+   */
+  readonly firstGeneration?: number;
+  /** Counts what stands and is withheld; while it is over, a slot that withholds anything is paused. Without one, nothing is ever over. */
+  readonly meter?: ByteMeter;
 }
 
 /** Why a slot is over, as its owner hears it. */

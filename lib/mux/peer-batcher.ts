@@ -10,14 +10,15 @@ import { VeloError } from '../errors.js';
 import { RECORD_HEADER_LEN } from '../wire/batch.js';
 import { MAX_U32 } from '../wire/bytes.js';
 import type { BatchManifest } from './batch-manifest.js';
-import { BatchWriter, BLOCKED, OPEN_SLOT_RECORD_LEN, type WriterEvents } from './batch-writer.js';
+import { BatchWriter, BLOCKED, type WriterEvents } from './batch-writer.js';
 import { ControlInbox, type ControlListener } from './batcher-control.js';
-import type { BatcherPort, ControlSink, Runnable, SlotOwner } from './batcher-types.js';
+import type { BatcherPort, ControlSink, PeerBatcherOptions, Runnable, SlotOwner } from './batcher-types.js';
 import { ByteMeter } from './byte-meter.js';
-import { type EgressSlot, INLET_LIVE, SLOT_CLOSED, SLOT_OPEN, SLOT_QUEUED } from './egress-slot.js';
+import { type EgressSlot, INLET_LIVE, SLOT_CLOSED, SLOT_QUEUED } from './egress-slot.js';
 import { FlushGate } from './flush-gate.js';
-import { DEFAULT_SLOT_BYTE_BUDGET, type MuxConfig } from './mux-config.js';
+import { DEFAULT_SLOT_BYTE_BUDGET } from './mux-config.js';
 import type { MuxMetrics } from './mux-metrics.js';
+import { OpenQueue } from './open-queue.js';
 import { ReadyList } from './ready-list.js';
 import { RecentCancels } from './recent-cancels.js';
 import { ReplyStage } from './reply-stage.js';
@@ -35,24 +36,6 @@ import {
   WAKE_OPEN,
   type WakeSource,
 } from './wake-source.js';
-
-export interface PeerBatcherOptions {
-  /** Names the peer in errors. */
-  readonly peerLabel: string;
-  readonly lane: number;
-  /** Lanes that streams to this peer ride, this one included; default 1. */
-  readonly lanes?: number;
-  readonly config: MuxConfig;
-  readonly port: BatcherPort;
-  readonly metrics: MuxMetrics;
-  /**
-   * Generation that slots begin with, default 0. A batcher that takes the place of another one begins elsewhere: grants carry no epoch, and
-   * one that the peer sent for a slot of the old batcher must not count for a slot of this one.
-   */
-  readonly firstGeneration?: number;
-  /** Counts what stands and is withheld; while it is over, a slot that withholds anything is paused. Without one, nothing is ever over. */
-  readonly meter?: ByteMeter;
-}
 
 export class PeerBatcher implements Runnable, WriterEvents, ControlListener, SingletonListener {
   readonly lane: number;
@@ -74,11 +57,9 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
   private readonly singletons: Singletons;
   private readonly emitter: SlotEmitter;
   private readonly meter: ByteMeter;
-  private readonly asyncOpenAck: boolean;
   /** The gate's, kept at hand for the per-record path. */
   private readonly stamps: boolean;
-  /** Opens that wait behind a batch the transport has not admitted yet; bounded by the slots. */
-  private readonly openQueue = new Set<EgressSlot>();
+  private readonly opens: OpenQueue;
   private readonly recentCancels = new RecentCancels();
 
   /** `schedule` was called and `run` did not come yet. */
@@ -101,7 +82,6 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     this.port = port;
     this.metrics = metrics;
     this.sweepIntervalMs = config.creditSweepIntervalMs;
-    this.asyncOpenAck = config.asyncOpenAck;
     this.gate = new FlushGate(config.flushPolicy, config.replyLingerMs, port);
     this.stamps = this.gate.stamps;
     this.life = new SlotLife(this.gate, metrics, this.label, options.firstGeneration ?? 0);
@@ -113,6 +93,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     const share = behindShare(lanes);
     this.singletons = new Singletons(writer, port, metrics, life, inbox, ready, this, sweepIntervalMs, share);
     const { singletons, label } = this;
+    this.opens = new OpenQueue(writer, life, ready, singletons, config.asyncOpenAck);
     this.emitter = new SlotEmitter(writer, gate, metrics, ready, life, singletons, config.maxRecordBytes, label, meter);
     this.meter = meter;
     this.writer.startEpoch();
@@ -175,8 +156,8 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     const terms = { anchorHi, anchorLo, sessionHi, sessionLo, credit, byteBudget: budget, meter: this.meter };
     const slot = this.life.start(owner, terms);
     this.noteWake(WAKE_OPEN);
-    this.openQueue.add(slot);
-    this.pumpOpens();
+    this.opens.add(slot);
+    this.opens.pump();
     return slot;
   }
 
@@ -247,7 +228,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     if (slot.state === SLOT_CLOSED) return;
     this.noteWake(WAKE_INLET_CLOSED);
     if (slot.state === SLOT_QUEUED) {
-      this.openQueue.delete(slot);
+      this.opens.forget(slot);
       this.life.close(slot, 'abandoned');
     } else this.emitter.dropQueued(slot);
   }
@@ -323,7 +304,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     this.writer.admission(ok);
     // After a refusal only replies can be left, and those wait for `retryAt`; opens stand if the epoch had ended before
     // the answer.
-    if (!this.over && (ok || this.openQueue.size > 0)) this.scheduleRun();
+    if (!this.over && (ok || !this.opens.isEmpty)) this.scheduleRun();
   }
 
   /**
@@ -364,13 +345,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
 
   /** No batch is open or on its way, and nothing stands that could open one. */
   private get nothingToWrite(): boolean {
-    return (
-      !this.writer.parked &&
-      !this.writer.isOpen &&
-      this.openQueue.size === 0 &&
-      this.ready.isEmpty &&
-      this.inbox.isEmpty
-    );
+    return !this.writer.parked && !this.writer.isOpen && this.opens.isEmpty && this.ready.isEmpty && this.inbox.isEmpty;
   }
 
   // -- what the writer and the inbox report
@@ -450,8 +425,8 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
   private drainOnce(): boolean {
     this.inbox.applyOwn(this.applyControl);
     const done = this.slotsFirst
-      ? this.emitter.serveReady() && this.inbox.drainReplies(this.replies) && this.pumpOpens()
-      : this.pumpOpens() && this.inbox.drainReplies(this.replies) && this.emitter.serveReady();
+      ? this.emitter.serveReady() && this.inbox.drainReplies(this.replies) && this.opens.pump()
+      : this.opens.pump() && this.inbox.drainReplies(this.replies) && this.emitter.serveReady();
     this.slotsFirst = !done && !this.slotsFirst;
     return done;
   }
@@ -461,29 +436,8 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     if (outcome === CONTROL_SERVE) this.ready.push(slot);
     else if (outcome === CONTROL_EPOCH_OVER) this.endEpoch('a singleton was refused');
     // A peer may close what it was never told of: the next id is easily guessed.
-    if (slot.state === SLOT_CLOSED) this.openQueue.delete(slot);
+    if (slot.state === SLOT_CLOSED) this.opens.forget(slot);
   };
-
-  private pumpOpens(): boolean {
-    const writer = this.writer;
-    for (const slot of this.openQueue) {
-      if (writer.parked || (writer.isOpen && !writer.flush())) return false;
-      const { asyncOpenAck, singletons } = this;
-      const singleton = asyncOpenAck ? singletons.prepare(slot, 'open', OPEN_SLOT_RECORD_LEN) : undefined;
-      // As many as may be are on their way already. It is not the batcher that waits: replies and records go on.
-      if (asyncOpenAck && singleton === undefined) return true;
-      if (writer.makeRoom(OPEN_SLOT_RECORD_LEN) === BLOCKED) return false;
-      this.openQueue.delete(slot);
-      writer.openSlot(slot);
-      slot.nextSeq += 1;
-      slot.state = SLOT_OPEN;
-      slot.updateDirect();
-      if (slot.inlet.length > 0 || slot.inletState !== INLET_LIVE) this.ready.push(slot);
-      if (!(singleton === undefined ? writer.submitOpen() : singletons.submit(singleton))) return false;
-      if (singleton !== undefined) this.life.opened(slot);
-    }
-    return true;
-  }
 
   private endEpoch(reason: string): void {
     this.metrics.epochDeaths += 1;
@@ -494,7 +448,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
       this.inbox.repost(manifest, true);
       for (const slot of manifest.terminals) this.life.retire(slot, 'discarded');
     });
-    this.openQueue.clear();
+    this.opens.clear();
     this.singletons.forgetWaiting();
     for (const slot of this.life.table.snapshot()) this.life.close(slot, 'epochDeath');
     if (this.life.table.live !== 0) throw new VeloError('ERR_INTERNAL', `${this.label}: slots outlived "${reason}"`);

@@ -27,7 +27,7 @@ interface PeerInside {
 }
 
 interface LaneInside {
-  readonly peers: readonly (PeerInside | undefined)[];
+  readonly peers: { known(): readonly PeerInside[] };
 }
 
 /** The inline host: the seats in which its lanes run. */
@@ -99,8 +99,8 @@ export function metricsOf(lane: Lane): MuxMetrics {
   return lane.metrics;
 }
 
-function peersOf(lane: Lane): PeerInside[] {
-  return (lane as unknown as LaneInside).peers.filter((peer) => peer !== undefined);
+function peersOf(lane: Lane): readonly PeerInside[] {
+  return (lane as unknown as LaneInside).peers.known();
 }
 
 /** What a lane has with one peer, by mux lane. */
@@ -163,7 +163,7 @@ export function unreadOf(node: Velo): readonly number[] {
 }
 
 export function tablesOf(lane: Lane): readonly IngressTable[] {
-  return [...lane.tables()];
+  return [...lane.peers.tables()];
 }
 
 /** What a node still has in hand. All of it is 0 when it is closed. */

@@ -114,30 +114,31 @@ describe('the lane end of a conduit', () => {
 
   it('a message that the client took makes room for the next, though the ring never runs empty', () => {
     const message = new Uint8Array(SIZES.ringBytes);
-    expect(link.frame(FRAME_MESSAGE, message, 10, false), 'one always fits').to.equal(true);
+    expect(link.messages.frame(FRAME_MESSAGE, message, 10, false), 'one always fits').to.equal(true);
     link.publish();
-    expect(link.frame(FRAME_MESSAGE, message, 10, false), 'the client has not taken it').to.equal(false);
+    expect(link.messages.frame(FRAME_MESSAGE, message, 10, false), 'the client has not taken it').to.equal(false);
     client.ingress.refresh();
     while (client.ingress.next());
     link.event(EV_ADMITTED, 1, new Uint8Array(0));
     link.publish();
     client.ingress.release();
     expect(client.ingress.hasWork(), 'something stands there').to.equal(true);
-    expect(link.frame(FRAME_MESSAGE, message, 10, false)).to.equal(true);
-    expect(link.frame(FRAME_MESSAGE, message, 10, false)).to.equal(false);
+    expect(link.messages.frame(FRAME_MESSAGE, message, 10, false)).to.equal(true);
+    expect(link.messages.frame(FRAME_MESSAGE, message, 10, false)).to.equal(false);
   });
 
   it('pulled messages wait for their room, in order, and say when they wait no longer', () => {
     const body = () => new Uint8Array(2 * SIZES.ringBytes);
     const taken: number[] = [];
-    for (const n of [0, 1, 2]) link.giveFrame(FRAME_MESSAGE, body(), () => taken.push(n));
+    for (const n of [0, 1, 2]) link.messages.give(FRAME_MESSAGE, body(), () => taken.push(n));
     const kinds: number[] = [];
     for (const turn of [0, 1, 2]) {
       expect(taken).to.deep.equal([0, 1, 2].slice(0, turn + 1));
       link.publish();
-      expect(link.frame(FRAME_MESSAGE, new Uint8Array(SIZES.ringBytes), 10, false), 'others are refused').to.equal(
-        false,
-      );
+      expect(
+        link.messages.frame(FRAME_MESSAGE, new Uint8Array(SIZES.ringBytes), 10, false),
+        'others are refused',
+      ).to.equal(false);
       kinds.push(...read());
       if (turn < 2) expect(link.roomCame(), 'the lane looks again').to.equal(true);
       link.publish();
