@@ -17,6 +17,8 @@ export interface CaredPeer {
   endpoint(lane: number): Endpoint;
   ingressSlots(lane: number): number;
   forgetBatcher(batcher: PeerBatcher): void;
+  /** Lets go of everything that lies staged for the peer on that mux lane. */
+  dropStaged(lane: number): void;
 }
 
 /** What is needed of the lane. */
@@ -42,6 +44,11 @@ class HealthCheck extends Tick {
   }
 }
 
+/** What the death of the peer would be the end of. */
+function isAtStake(batcher: PeerBatcher): boolean {
+  return batcher.liveSlots > 0 || batcher.hasUnfetched;
+}
+
 export class BatcherCare {
   /** Every batcher of the lane that was not let go. */
   readonly batchers: PeerBatcher[] = [];
@@ -63,7 +70,7 @@ export class BatcherCare {
     this.peers.set(batcher, peer);
   }
 
-  /** The batcher has a live slot: from now on its peer is asked, until it has none. */
+  /** The batcher has a live slot: from now on its peer is asked, until it has none, and has fetched what was staged for it. */
   opened(batcher: PeerBatcher): void {
     if (this.checked.has(batcher)) return;
     this.checked.add(batcher);
@@ -77,7 +84,7 @@ export class BatcherCare {
 
   run(now: number): void {
     for (let check = this.checks.takeDue(now); check !== undefined; check = this.checks.takeDue(now)) {
-      if (check.batcher.liveSlots === 0) {
+      if (!isAtStake(check.batcher)) {
         check.stop();
         this.checked.delete(check.batcher);
         continue;
@@ -94,9 +101,11 @@ export class BatcherCare {
     check.asking = true;
     void this.probe(peer.endpoint(batcher.lane)).then((alive) => {
       check.asking = false;
-      if (alive || batcher.liveSlots === 0 || peer.isConnected(batcher.lane)) return;
+      if (alive || !isAtStake(batcher) || peer.isConnected(batcher.lane)) return;
       this.lane.guard(() => {
-        batcher.epochDeath(`${peer.label} does not answer`);
+        if (batcher.liveSlots > 0) batcher.epochDeath(`${peer.label} does not answer`);
+        // Nobody comes for it: a peer that starts again is another one.
+        peer.dropStaged(batcher.lane);
         this.lane.endTurn();
       });
     });

@@ -67,6 +67,7 @@ export interface PeerLane {
 export class PeerLink {
   readonly tables: (IngressTable | undefined)[] = [];
   readonly batchers: (PeerBatcher | undefined)[] = [];
+  private readonly batcherPorts: (LaneBatcherPort | undefined)[] = [];
   /** Batchers that there were, by mux lane. */
   private readonly made: number[] = [];
   private readonly signals = new RecentSignals();
@@ -158,6 +159,7 @@ export class PeerLink {
     let batcher = this.batchers[k];
     if (batcher === undefined) {
       const port = new LaneBatcherPort(this, this.lane, k);
+      this.batcherPorts[k] = port;
       const { config, metrics, pressure } = this.lane;
       const meter = pressure.egress;
       const made = this.made[k] ?? 0;
@@ -204,6 +206,10 @@ export class PeerLink {
     if (this.batchers[batcher.lane] === batcher) this.batchers[batcher.lane] = undefined;
   }
 
+  dropStaged(lane: number): void {
+    this.batcherPorts[lane]?.dropStaged();
+  }
+
   /** Writes what is queued, within the caller's deadline. */
   closeConnections(): Promise<unknown> {
     return Promise.all(this.connections.map((connection) => connection?.close({ drain: true })));
@@ -221,6 +227,8 @@ class LaneBatcherPort implements BatcherPort {
   private readonly header: Uint8Array;
   private readonly headerLength: number;
   private generation = 0;
+  /** Batches that lie staged. */
+  private readonly stagedIds = new Set<number>();
 
   constructor(
     private readonly peer: PeerLink,
@@ -284,10 +292,18 @@ class LaneBatcherPort implements BatcherPort {
     const { shelf, workerHi, workerLo, pool } = this.lane;
     // The bytes first: whoever reads the handle finds them.
     const batch = new Uint8Array(buffer.buffer, buffer.byteOffset + start, end - start);
-    const id = shelf.stage(batch, () => singleton.fetched());
+    const id = shelf.stage(batch, () => {
+      this.stagedIds.delete(id);
+      singleton.fetched();
+    });
+    this.stagedIds.add(id);
     const bytes = encodeStagedBatch(this.name, workerHi, workerLo, this.nextGeneration(), id, singleton);
     const frame = new StagedBatchFrame(bytes, singleton, () => shelf.drop(id), pool.admissionResolved);
     return this.peer.connection(this.k).submit(frame) === FRAME_ADMITTED ? ADMITTED : PENDING;
+  }
+
+  dropStaged(): void {
+    for (const id of [...this.stagedIds]) this.lane.shelf.drop(id);
   }
 
   private submitInline(buffer: Uint8Array, start: number, end: number, listener: AdmissionListener): SubmitOutcome {

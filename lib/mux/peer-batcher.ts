@@ -114,6 +114,11 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     return !this.writer.parked && !this.singletons.onTheirWay;
   }
 
+  /** Records lie staged for the peer, which may not have fetched them yet; their slots may be over. */
+  get hasUnfetched(): boolean {
+    return this.singletons.unfetched;
+  }
+
   /** `shutdown` was called. */
   get closed(): boolean {
     return this.over;

@@ -98,6 +98,11 @@ export class Singletons {
     return this.pending.size > 0;
   }
 
+  /** Some lie staged, and their receiver may not have them yet. */
+  get unfetched(): boolean {
+    return this.stagedOut > 0;
+  }
+
   /** Records may stand behind a singleton, or behind the want of room for one. */
   get holdBack(): boolean {
     return this.pending.size > 0 || this.waiting.size > 0 || this.stagedOut > 0;

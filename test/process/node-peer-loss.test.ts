@@ -70,6 +70,20 @@ streamSuite('a peer that is gone', (host, nodes) => {
     }
   });
 
+  it('what lies staged for a peer that is gone is let go of, though no slot is open any more', async () => {
+    const node = await nodes.make({ host });
+    node.registerPeer(peer.info);
+    peer.faces(node);
+    const sender = (await toPeer(node, peer)) as unknown as StreamSender<Uint8Array>;
+    await sender.send(new Uint8Array(300_000));
+    await sender.finalize();
+    await until('its handle was sent', () => node.stats().rendezvousSlots === 1 && node.stats().liveSlots === 0);
+    expect(await sender.retired()).to.equal('sent');
+    await peer.close();
+    await until('it is let go of', () => node.stats().rendezvousSlots === 0);
+    expect(node.stats()).to.include({ epochDeaths: 0, rendezvousSlotBytes: 0 });
+  });
+
   it('AK-09 a batch that waits for admission when its connection ends was refused: the epoch is over', async () => {
     const node = await nodes.make({ host, connectionQueueBytes: 1, mux: { maxBatchBytes: 1_000 } });
     node.registerPeer(peer.info);

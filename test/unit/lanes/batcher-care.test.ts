@@ -16,6 +16,8 @@ const LANE = 3;
 
 /** One peer and the batcher that is found for it, as a peer link keeps it. */
 class Peer implements CaredPeer {
+  /** How often its staged batches were let go of. */
+  dropped = 0;
   readonly label = 'peer';
   connected = false;
   slots = 0;
@@ -37,6 +39,10 @@ class Peer implements CaredPeer {
 
   endpoint(): Endpoint {
     return { host: 'nowhere', port: 1 };
+  }
+
+  dropStaged(): void {
+    this.dropped += 1;
   }
 
   ingressSlots(): number {
@@ -147,6 +153,7 @@ describe('the health of peers', () => {
     expect([lane.metrics.epochDeaths, lane.peer.batcher().liveSlots, lane.peer.batcher().epoch]).to.deep.equal([
       1, 0, 2,
     ]);
+    expect(lane.peer.dropped, 'what lay staged for it is let go of').to.equal(1);
   });
 
   it('AK-09 a connection that stands is proof, also one that came while the peer was asked', async () => {
