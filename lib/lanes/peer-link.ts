@@ -227,8 +227,8 @@ class LaneBatcherPort implements BatcherPort {
   private readonly header: Uint8Array;
   private readonly headerLength: number;
   private generation = 0;
-  /** Batches that lie staged. */
-  private readonly stagedIds = new Set<number>();
+  /** Batches that lie staged, by data id, and the slots they are of. */
+  private readonly staged = new Map<number, EgressSlot>();
 
   constructor(
     private readonly peer: PeerLink,
@@ -293,17 +293,18 @@ class LaneBatcherPort implements BatcherPort {
     // The bytes first: whoever reads the handle finds them.
     const batch = new Uint8Array(buffer.buffer, buffer.byteOffset + start, end - start);
     const id = shelf.stage(batch, () => {
-      this.stagedIds.delete(id);
+      this.staged.delete(id);
       singleton.fetched();
     });
-    this.stagedIds.add(id);
+    this.staged.set(id, singleton.slot);
     const bytes = encodeStagedBatch(this.name, workerHi, workerLo, this.nextGeneration(), id, singleton);
     const frame = new StagedBatchFrame(bytes, singleton, () => shelf.drop(id), pool.admissionResolved);
     return this.peer.connection(this.k).submit(frame) === FRAME_ADMITTED ? ADMITTED : PENDING;
   }
 
-  dropStaged(): void {
-    for (const id of [...this.stagedIds]) this.lane.shelf.drop(id);
+  /** Lets go of what is staged for a slot, or for all of them. */
+  dropStaged(slot?: EgressSlot): void {
+    for (const [id, of] of [...this.staged]) if (slot === undefined || of === slot) this.lane.shelf.drop(id);
   }
 
   private submitInline(buffer: Uint8Array, start: number, end: number, listener: AdmissionListener): SubmitOutcome {

@@ -56,6 +56,8 @@ export interface BatcherPort {
   reserveStaging(bytes: number, slot: EgressSlot): boolean;
   /** Gives back room that was reserved and not used: no handover, or one that was REFUSED. */
   releaseStaging(bytes: number): void;
+  /** Nobody wants what lies staged for the slot any more: its stream is over at the peer. */
+  dropStaged?(slot: EgressSlot): void;
   /** The epoch is over, and with it `slots` of ours. For observers. */
   epochEnded?(reason: string, slots: number): void;
   /** "Call my `run` at the end of this turn." Idempotent. */

@@ -84,7 +84,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     this.sweepIntervalMs = config.creditSweepIntervalMs;
     this.gate = new FlushGate(config.flushPolicy, config.replyLingerMs, port);
     this.stamps = this.gate.stamps;
-    this.life = new SlotLife(this.gate, metrics, this.label, options.firstGeneration ?? 0);
+    this.life = new SlotLife(this.gate, metrics, port, this.label, options.firstGeneration ?? 0);
     this.writer = new BatchWriter(port, this.gate, metrics, this, config.maxBatchBytes, lane);
     this.inbox = new ControlInbox(this.life.table, metrics, this);
     this.control = this.inbox;

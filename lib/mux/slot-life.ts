@@ -2,7 +2,7 @@
 // "exactly once" of these reports and the index table; it must never write a record.
 
 import { CLOSE_PROTOCOL_ERROR, LIFECYCLE_CANCEL } from '../wire/batch.js';
-import type { ClosedReason, Retirement, SlotOwner } from './batcher-types.js';
+import type { BatcherPort, ClosedReason, Retirement, SlotOwner } from './batcher-types.js';
 import {
   ANSWER_ADMITTED,
   ANSWER_FAILED,
@@ -31,8 +31,16 @@ export class SlotLife {
   private readonly gate: FlushGate;
   private readonly metrics: MuxMetrics;
   private readonly label: string;
+  private readonly port: Pick<BatcherPort, 'dropStaged'>;
 
-  constructor(gate: FlushGate, metrics: MuxMetrics, label: string, firstGeneration: number) {
+  constructor(
+    gate: FlushGate,
+    metrics: MuxMetrics,
+    port: Pick<BatcherPort, 'dropStaged'>,
+    label: string,
+    firstGeneration: number,
+  ) {
+    this.port = port;
     this.table = new EgressSlotTable(MAX_TABLE_SLOTS, firstGeneration);
     this.gate = gate;
     this.metrics = metrics;
@@ -110,6 +118,8 @@ export class SlotLife {
     }
     slot.owner.closed(slot, reason);
     if (reason !== 'terminal') this.retire(slot, 'discarded');
+    // A sender that left, in order or not, leaves what it sent to its receiver. Whoever ended the stream otherwise wants no more of it.
+    if (slot.stagedOut > 0 && reason !== 'terminal' && reason !== 'abandoned') this.port.dropStaged?.(slot);
   }
 
   /** The first outcome stands. */

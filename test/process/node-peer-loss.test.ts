@@ -2,7 +2,7 @@
 
 import { expect } from 'chai';
 import { StreamAnchorHandle, type StreamSender, type Velo } from '../../lib/index.js';
-import { RECORD_DATA, RECORD_OPEN_SLOT } from '../../lib/wire/batch.js';
+import { CLOSE_UNKNOWN_SLOT, RECORD_DATA, RECORD_OPEN_SLOT } from '../../lib/wire/batch.js';
 import { CuttingProxy } from '../support/cutting-proxy.js';
 import { NodeProcess } from '../support/node-process.js';
 import {
@@ -82,6 +82,22 @@ streamSuite('a peer that is gone', (host, nodes) => {
     await peer.close();
     await until('it is let go of', () => node.stats().rendezvousSlots === 0);
     expect(node.stats()).to.include({ epochDeaths: 0, rendezvousSlotBytes: 0 });
+  });
+
+  it('what lies staged for a stream that its reader cancels is let go of', async () => {
+    const node = await nodes.make({ host });
+    node.registerPeer(peer.info);
+    peer.faces(node);
+    const sender = (await toPeer(node, peer)) as unknown as StreamSender<Uint8Array>;
+    await sender.send(new Uint8Array(300_000));
+    await until('its handle was sent', () => node.stats().rendezvousSlots === 1);
+    await until('its opening was heard', () => recordsOf(peer, RECORD_OPEN_SLOT).length === 1);
+    const open = recordsOf(peer, RECORD_OPEN_SLOT)[0]!;
+    await peer.batch(0, (batch) => batch.closeSlot(open.slot, 0, CLOSE_UNKNOWN_SLOT));
+    await until('the sender hears of it', () => sender.cancelled);
+    await until('it is let go of', () => node.stats().rendezvousSlots === 0);
+    expect(await sender.retired()).to.equal('discarded');
+    await sender.close();
   });
 
   it('AK-09 a batch that waits for admission when its connection ends was refused: the epoch is over', async () => {
