@@ -304,7 +304,8 @@ describe('a node that cannot take all of its sockets', () => {
 
   it('the file of a lane whose thread died goes with the node', async () => {
     const worker = new URL('./crashing-lane.js', import.meta.url);
-    const node = await nodes.make({ host: 'worker', lanes: 2, worker, udsPath: directory.at('node') });
+    const options = { lanes: 2, worker, udsPath: directory.at('node'), maxLaneRestarts: 0 };
+    const node = await nodes.make({ host: 'worker', ...options });
     kill(node.workerId, 1, 'exit');
     const refuses = async () => {
       const probe = connect({ path: directory.at('node.1') });
