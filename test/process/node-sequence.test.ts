@@ -119,6 +119,7 @@ streamSuite('batches in sequence', (host, nodes) => {
     expect(epochs[2], 'nothing was sent on lane 0 of the other').to.equal(undefined);
     const known = epochs.filter((epoch) => epoch !== undefined);
     expect(new Set(known).size, 'each lane of each peer has an epoch of its own').to.equal(3);
+    await other.close();
   });
 
   it('AK-16 a node that only receives has no batcher until it owes something', async () => {
