@@ -1,4 +1,4 @@
-// Thread entry of a lane, for the piscina host (calls `lane`) and for a plain Worker (hands its boot over as workerData).
+// Thread entry of a lane, for the pool's file (calls `lane`) and for a plain Worker (hands its boot over as workerData).
 
 import { isMainThread, workerData } from 'node:worker_threads';
 import type { LaneBoot } from '../lib/lanes/lane-boot.js';

@@ -21,6 +21,12 @@ export interface LaneBoot {
   mesh: readonly MeshPort[];
 }
 
+/** What `workers/pool-lane.cts` is called with: a lane's file, by its URL, and what it is handed. */
+export interface PoolLane {
+  file: string;
+  boot: LaneBoot;
+}
+
 /** What a lane that listens says of itself. */
 export interface ListeningLane {
   port: number;

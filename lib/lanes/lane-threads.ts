@@ -8,7 +8,7 @@ import { existsSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import type { Piscina } from 'piscina';
 import { VeloError } from '../errors.js';
-import { type LaneBoot, transferList } from './lane-boot.js';
+import { type LaneBoot, type PoolLane, transferList } from './lane-boot.js';
 
 export interface LaneThread {
   /** Runs a lane on a thread that has none. Rejects when the thread could not start it. */
@@ -37,9 +37,10 @@ export function workerFile(worker: URL | string = '../../workers/lane.js'): URL 
 
 export async function piscinaThreads(file: URL): Promise<MakeThread> {
   const { Piscina } = await import('piscina');
+  const filename = workerFile('../../workers/pool-lane.cjs').href;
   const makePool = () =>
     new Piscina({
-      filename: file.href,
+      filename,
       name: 'lane',
       minThreads: 1,
       maxThreads: 1,
@@ -49,7 +50,7 @@ export async function piscinaThreads(file: URL): Promise<MakeThread> {
       atomics: 'disabled',
       execArgv: [],
     });
-  return (note) => new PoolThread(makePool, note);
+  return (note) => new PoolThread(makePool, file.href, note);
 }
 
 class PoolThread implements LaneThread {
@@ -58,6 +59,7 @@ class PoolThread implements LaneThread {
 
   constructor(
     private readonly makePool: () => Piscina,
+    private readonly file: string,
     private readonly note: NoteError,
   ) {}
 
@@ -65,7 +67,8 @@ class PoolThread implements LaneThread {
     const pool = this.makePool();
     pool.on('error', this.note);
     this.pool = pool;
-    await pool.run(boot, { transferList: transferList(boot) });
+    const task: PoolLane = { file: this.file, boot };
+    await pool.run(task, { transferList: transferList(boot) });
   }
 
   async stop(): Promise<void> {
