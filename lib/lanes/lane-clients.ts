@@ -156,7 +156,7 @@ export class LaneClients implements LinkLane {
     const peer = lane.peers.at(peerNumber);
     if (peer === undefined) frame.failed(new VeloError('ERR_UNKNOWN_PEER', `peer ${peerNumber} is not registered`));
     else {
-      if (!frame.isAnswer) peer.noteSignal(bytes);
+      if (!frame.isAnswer) peer.noteMessage(bytes);
       if (peer.send(frame)) frame.admitted(undefined);
       else if (frame.isAnswer) {
         lane.gate.hold();

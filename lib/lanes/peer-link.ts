@@ -9,6 +9,7 @@ import type { ByteReservation, IngressPort } from '../mux/ingress-types.js';
 import { BATCH_HEADROOM, type MuxConfig } from '../mux/mux-config.js';
 import type { MuxMetrics } from '../mux/mux-metrics.js';
 import { PeerBatcher } from '../mux/peer-batcher.js';
+import { RecentCancels } from '../mux/recent-cancels.js';
 import type { Singleton } from '../mux/singletons.js';
 import { REQUEST_ID_OFFSET, RESPONSE_NONE, requestHeaderLength, writeRequestHeader } from '../wire/envelope.js';
 import { usableLanes } from '../wire/lane-hash.js';
@@ -26,7 +27,7 @@ import type { LaneBinds } from './lane-binds.js';
 import type { LaneEvents } from './lane-events.js';
 import type { NodePressure } from './node-pressure.js';
 import type { OutFrame } from './out-frame.js';
-import { RecentSignals, SignalFrame } from './recent-signals.js';
+import { isCancelMessage, SignalFrame } from './signal-frame.js';
 import { lanePath } from './socket-file.js';
 import { encodeStagedBatch, StagedBatchFrame } from './staged-batch-frame.js';
 
@@ -70,7 +71,8 @@ export class PeerLink {
   private readonly batcherPorts: (LaneBatcherPort | undefined)[] = [];
   /** Batchers that there were, by mux lane. */
   private readonly made: number[] = [];
-  private readonly signals = new RecentSignals();
+  /** Those that went as messages; what went in batches, its batcher remembers. */
+  private readonly recentCancels = new RecentCancels<Uint8Array>();
   private readonly connections: (OutgoingConnection | undefined)[] = [];
   /** Its address has changed since the first. */
   private moved = false;
@@ -136,7 +138,7 @@ export class PeerLink {
 
   private connectionLost(k: number): void {
     this.batchers[k]?.connectionLost();
-    if (k === MESSENGER_LANE) for (const signal of this.signals.take(this.lane.now())) this.signal(signal);
+    if (k === MESSENGER_LANE) this.repeatCancels();
     this.lane.touch();
   }
 
@@ -145,14 +147,16 @@ export class PeerLink {
     return this.connection(MESSENGER_LANE).submit(frame) === FRAME_ADMITTED;
   }
 
-  /** A client's message goes to the peer: what must not be lost with its connection is remembered. */
-  noteSignal(frame: Uint8Array): void {
-    this.signals.note(frame, this.lane.now());
+  /** A client's message goes to the peer: a cancel must not be lost with its connection. */
+  noteMessage(frame: Uint8Array): void {
+    if (isCancelMessage(frame)) this.recentCancels.note(frame, this.lane.now());
   }
 
-  private signal(frame: Uint8Array): void {
-    this.noteSignal(frame);
-    this.send(new SignalFrame(frame));
+  private repeatCancels(): void {
+    for (const cancel of this.recentCancels.take(this.lane.now())) {
+      this.noteMessage(cancel);
+      this.send(new SignalFrame(cancel));
+    }
   }
 
   batcher(k: number): PeerBatcher {

@@ -7,9 +7,9 @@
 // arrives stands, bounded, until the answer. A singleton parks nobody: its slot is fenced, and others go on.
 
 import { VeloError } from '../errors.js';
-import { RECORD_HEADER_LEN } from '../wire/batch.js';
+import { LIFECYCLE_CANCEL, RECORD_HEADER_LEN } from '../wire/batch.js';
 import { MAX_U32 } from '../wire/bytes.js';
-import type { BatchManifest } from './batch-manifest.js';
+import type { BatchManifest, LifecycleReply } from './batch-manifest.js';
 import { BatchWriter, BLOCKED, type WriterEvents } from './batch-writer.js';
 import { ControlInbox, type ControlListener } from './batcher-control.js';
 import type { BatcherPort, ControlSink, PeerBatcherOptions, Runnable, SlotOwner } from './batcher-types.js';
@@ -60,7 +60,7 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
   /** The gate's, kept at hand for the per-record path. */
   private readonly stamps: boolean;
   private readonly opens: OpenQueue;
-  private readonly recentCancels = new RecentCancels();
+  private readonly recentCancels = new RecentCancels<LifecycleReply>();
 
   /** `schedule` was called and `run` did not come yet. */
   private scheduled = false;
@@ -356,7 +356,8 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
   // -- what the writer and the inbox report
 
   batchAdmitted(manifest: BatchManifest): void {
-    for (const reply of manifest.lifecycleReplies) this.recentCancels.note(reply, this.port.now());
+    for (const reply of manifest.lifecycleReplies)
+      if (reply.action === LIFECYCLE_CANCEL) this.recentCancels.note(reply, this.port.now());
     if (manifest.opened !== undefined) this.life.opened(manifest.opened);
     for (const slot of manifest.terminals) this.life.retire(slot, 'sent');
   }
