@@ -3,7 +3,15 @@
 
 import { VeloError } from '../errors.js';
 import type { ClientPlane } from '../lanes/client-plane.js';
-import { CMD_FRAME, CMD_HELLO_ANSWER, CMD_STAGED_FRAME, MESSENGER_LANE, writeU32 } from '../lanes/commands.js';
+import {
+  CMD_FRAME,
+  CMD_HELLO_ANSWER,
+  CMD_STAGED_FRAME,
+  FRAME_HEAD_BYTES,
+  MESSENGER_LANE,
+  STAGED_HEAD_BYTES,
+  writeU32,
+} from '../lanes/commands.js';
 import type { Claim } from '../messenger/fifo-budget.js';
 import type { ResponseSlot } from '../messenger/response-table.js';
 import { requestHeaderLength, writeRequestHeader } from '../wire/envelope.js';
@@ -15,9 +23,6 @@ import { encodeUtf8 } from '../wire/utf8.js';
 import type { Peer } from './peer-book.js';
 import type { Staging } from './staging.js';
 
-const PEER_BYTES = 4;
-/** Before a frame whose payload is staged: peer number, data id. */
-const STAGED_HEAD_BYTES = 8;
 const NO_BYTES = new Uint8Array(0);
 
 /** One request on its way out. */
@@ -48,7 +53,7 @@ export class Outbox {
     const { peer, payload } = request;
     const port = this.plane.port(MESSENGER_LANE);
     if (payload.length <= STAGING_THRESHOLD) {
-      const body = this.encode(request, PEER_BYTES, payload, request.headers);
+      const body = this.encode(request, FRAME_HEAD_BYTES, payload, request.headers);
       writeU32(body, 0, peer.number);
       port.command(CMD_FRAME, token, body);
       return 0;
@@ -58,7 +63,7 @@ export class Outbox {
     const body = this.encode(request, STAGED_HEAD_BYTES, NO_BYTES, headers);
     const id = Number(handle.local);
     writeU32(body, 0, peer.number);
-    writeU32(body, PEER_BYTES, id);
+    writeU32(body, FRAME_HEAD_BYTES, id);
     this.staging.stage(id, payload, share);
     try {
       port.command(CMD_STAGED_FRAME, token, body);
@@ -71,8 +76,8 @@ export class Outbox {
 
   /** Sends a finished frame (an answer) to a peer. */
   sendFrame(peer: Peer, frame: Uint8Array): void {
-    const body = new Uint8Array(PEER_BYTES + frame.length);
-    body.set(frame, PEER_BYTES);
+    const body = new Uint8Array(FRAME_HEAD_BYTES + frame.length);
+    body.set(frame, FRAME_HEAD_BYTES);
     writeU32(body, 0, peer.number);
     this.plane.port(MESSENGER_LANE).command(CMD_FRAME, 0, body);
   }

@@ -77,7 +77,7 @@ export class BatcherCare {
     this.checks.add(new HealthCheck(this.peers.get(batcher)!, batcher), this.lane.now());
   }
 
-  /** When `run` must be called; Infinity while no slot is live. */
+  /** When `run` must be called; Infinity while nothing is at stake. */
   deadline(): number {
     return this.checks.deadline();
   }

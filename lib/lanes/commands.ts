@@ -30,15 +30,15 @@ export const CMD_HELLO_ANSWER = 9;
 /** tag: any; no body. Comes back as `EV_MARK` once everything that was admitted before is out of the lane's hands. */
 export const CMD_MARK = 10;
 /** tag: peer number; body: u32 mux lane. A lane that died had batches for it; the peer learns that their epoch is over. */
-export const CMD_SHOW_EPOCH = 16;
+export const CMD_SHOW_EPOCH = 11;
 /**
  * tag: peer number; body: u32 mux lane, slot, session high, session low. The peer's slot was open on a lane that died: its sender is
  * told to cancel.
  */
-export const CMD_CANCEL_SLOT = 17;
+export const CMD_CANCEL_SLOT = 12;
 
 /** tag: token; body: JSON of `ReportPlace`. A piece of the report on live streams, from there on. */
-export const CMD_STREAMS = 30;
+export const CMD_STREAMS = 13;
 
 // ---- lane → client (record kinds of the ingress ring) ----------------------------------------------------------------
 /** tag: receiver tag; body: one stream frame. */
@@ -60,11 +60,10 @@ export const EV_UNSTAGED = 6;
 export const EV_HELLO = 7;
 /** tag: that of the `CMD_MARK` it answers; no body. */
 export const EV_MARK = 8;
-
 /** tag: token of the `CMD_STREAMS` it answers; body: JSON of `StreamReport`. */
-export const EV_STREAMS = 30;
+export const EV_STREAMS = 9;
 /** tag: any; body: JSON of `LaneEvent`. Nobody relies on it: what finds no room is left out. */
-export const EV_DIAGNOSTIC = 31;
+export const EV_DIAGNOSTIC = 10;
 
 /** Of a `CMD_FRAME` or an `EV_FRAME` body, before the frame. */
 export const FRAME_HEAD_BYTES = 4;
