@@ -130,7 +130,8 @@ export class Fleet {
     const setup: ChildSetup = {
       name,
       role,
-      options: { ...options, ...uds, heartbeatIntervalMs: heartbeatMs, callTimeoutMs },
+      // What is staged for a reader that never hears of it is gone before the rest is over.
+      options: { ...options, ...uds, heartbeatIntervalMs: heartbeatMs, callTimeoutMs, stagedTtlMs: hangMs },
       seed,
       firstStream: number * STREAMS_PER_READER,
       width,

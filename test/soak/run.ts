@@ -62,7 +62,6 @@ function table(report: SoakReport): string {
   const lines = [
     `seed ${seed}: ${seconds} s, ${rounds} rounds, ${streams} streams, ${items} items read`,
     `faults: ${kills} kills, ${stops} stops, ${cuts} cuts; ${standstills} standstills of the machine`,
-    `streams that writers still hold, and nobody reads any more: ${report.heldForNobody}`,
   ];
   for (const [side, ended] of [
     ['readers', report.ended],

@@ -32,8 +32,6 @@ export interface SoakReport {
   readonly stops: number;
   readonly cuts: number;
   readonly rounds: number;
-  /** Streams that writers still held at the last rest, because nobody could tell them of their readers' ends. */
-  readonly heldForNobody: number;
   /** Times at which a process got no turn, without a fault of ours. */
   readonly standstills: number;
   /** Of processes that lived through several rounds: at their first rest and at their last. */
@@ -146,7 +144,7 @@ class Soak {
       await pause(REST_POLL_MS);
       const looks = fleet.members.map(async (member) => {
         const sample = await member.sample(false);
-        return sample.open === 0 && verdict.leftovers(member, sample).length === 0;
+        return sample.open === 0 && verdict.leftovers(sample).length === 0;
       });
       calm = (await Promise.all(looks)).every((empty) => empty);
     }
@@ -187,7 +185,6 @@ class Soak {
       endedAtWriters: verdict.endedAtWriters,
       ...this.faults.counts,
       rounds,
-      heldForNobody: this.fleet.members.reduce((sum, { samples }) => sum + (samples.at(-1)?.gauges.senders ?? 0), 0),
       standstills: verdict.standstills,
       memory: this.fleet.members.filter(({ samples }) => samples.length > 1).map(memoryOf),
       failures: verdict.more === 0 ? verdict.failures : [...verdict.failures, `and ${verdict.more} more`],

@@ -2,7 +2,6 @@
 // of its two processes while the stream was open, or shortly before.
 
 import type { SoakProcess } from './fleet.js';
-import { Ledger } from './ledger.js';
 import type { Sample, StreamReport } from './protocol.js';
 
 /** A fault, and which processes it struck. */
@@ -18,9 +17,6 @@ export interface Excuse {
 const CLEAN: ReadonlySet<string> = new Set(['finalized', 'cancelled', 'dropped as planned']);
 /** At a writer whose reader cancelled before it came, or came again: the anchor was not there any more, or went just then. */
 const CAME_LATE: ReadonlySet<string> = new Set(['attach ERR_ATTACH_REFUSED', 'attach ERR_CHANNEL_CLOSED']);
-/** What shows that a writer holds streams. */
-const HELD_STREAMS: ReadonlySet<string> = new Set(['senders', 'liveSlots']);
-const WAITING_RECORDS = 'withheldRecords';
 const MAX_FAILURES = 50;
 /** Samples that a process gives before it is compared with itself. */
 const WARM_UP_SAMPLES = 2;
@@ -55,7 +51,6 @@ export class Verdict {
   items = 0;
   standstills = 0;
   readonly excuses: Excuse[] = [];
-  private readonly ledger = new Ledger();
   private suspects: StreamReport[] = [];
 
   constructor(private readonly aftermathMs: number) {}
@@ -86,7 +81,6 @@ export class Verdict {
 
   report(from: SoakProcess, streams: readonly StreamReport[]): void {
     for (const stream of streams) {
-      this.ledger.report(from.role, stream);
       const counts = from.role === 'reader' ? this.ended : this.endedAtWriters;
       counts[stream.outcome] = (counts[stream.outcome] ?? 0) + 1;
       if (from.role === 'reader') this.items += stream.items;
@@ -110,30 +104,27 @@ export class Verdict {
         ({ kind, names }) =>
           (kind === 'kill' && names.includes(reader)) || (kind.startsWith('cut') && names.includes(writer)),
       );
-      if (!excused || (outcome === 'hung' && !bereft))
+      if (!excused || (outcome === 'hung' && !bereft)) {
+        const before = this.excuses.findLast((excuse) => touched(excuse) && excuse.from <= to);
+        const last = before === undefined ? 'none' : `${before.kind}, ${to - (before.to ?? to)} ms ago`;
         this.fail(
-          `stream ${stream.stream}, ${reader} and ${writer}: ${outcome} after ${to - from} ms, without a fault`,
+          `stream ${stream.stream}, ${reader} and ${writer}: ${outcome} after ${to - from} ms, without a fault (last: ${last})`,
         );
+      }
     }
     this.suspects = [];
-    this.ledger.carryOver(this.excuses);
   }
 
-  /** Gauges that are not 0, and have no reason. */
-  leftovers({ role, name }: SoakProcess, { gauges }: Sample): (readonly [gauge: string, value: number])[] {
-    const mayHold = role === 'writer' ? this.ledger.mayHold(name, this.excuses) : 0;
-    const explained = (gauge: string, value: number) =>
-      HELD_STREAMS.has(gauge)
-        ? value <= mayHold
-        : gauge === WAITING_RECORDS && (gauges.senders ?? 0) > 0 && mayHold > 0;
-    return Object.entries(gauges).filter(([gauge, value]) => value !== 0 && !explained(gauge, value));
+  /** Gauges that are not 0. */
+  leftovers({ gauges }: Sample): (readonly [gauge: string, value: number])[] {
+    return Object.entries(gauges).filter(([, value]) => value !== 0);
   }
 
   /** A process at rest. */
   judgeSample(process: SoakProcess, sample: Sample): void {
     const { name, samples } = process;
     if (sample.open > 0) this.fail(`${name}: ${sample.open} streams never ended`);
-    for (const [gauge, value] of this.leftovers(process, sample)) this.fail(`${name}: ${gauge} is ${value} at rest`);
+    for (const [gauge, value] of this.leftovers(sample)) this.fail(`${name}: ${gauge} is ${value} at rest`);
     for (const [counter, value] of Object.entries(sample.never))
       if (value !== 0) this.fail(`${name}: ${counter} is ${value}`);
     samples.push(sample);

@@ -126,37 +126,11 @@ describe('the verdict of a soak', () => {
     expect(verdict.failures).to.have.length(3);
   });
 
-  describe('a writer that holds streams at rest', () => {
-    const holds = (senders: number) =>
-      verdict.leftovers(process('w', 'writer'), sample({ gauges: { senders, withheldRecords: 5 * senders } })).length;
-    const one = (stream: number, outcome: string) => report(outcome, { stream });
-    const told = (...streams: StreamReport[]) => {
-      verdict.report(process('w', 'writer'), streams);
-      verdict.report(process('r', 'reader'), streams);
-    };
-
-    it('may hold those whose reader never reported, and no more', () => {
-      told(one(1, 'finalized'), one(2, 'cancelled'));
-      expect(holds(1)).to.equal(2);
-      verdict.report(process('w', 'writer'), [one(3, 'finalized'), one(4, 'hung')]);
-      expect([holds(2), holds(3)]).to.deep.equal([0, 1]);
-      excuse(['r'], 0, 1);
-      verdict.judgeStreams();
-      expect([holds(2), holds(3)]).to.deep.equal([0, 1]);
-    });
-
-    it('may hold one whose cancel was cut off', () => {
-      told(one(1, 'cancelled'), one(2, 'finalized'));
-      verdict.excuses.push({ kind: 'cutWithin', names: ['w'], from: 1_900, to: 2_100 });
-      expect([holds(1), holds(2)]).to.deep.equal([0, 1]);
-    });
-
-    it('may not hold calls, nor may a reader hold anything', () => {
-      verdict.report(process('w', 'writer'), [one(3, 'finalized')]);
-      const gauges = { senders: 1, pendingCalls: 1 };
-      expect(verdict.leftovers(process('w', 'writer'), sample({ gauges }))).to.deep.equal([['pendingCalls', 1]]);
-      expect(verdict.leftovers(process('w', 'reader'), sample({ gauges }))).to.have.length(2);
-    });
+  it('nor may a writer hold a stream whose reader was killed', () => {
+    excuse(['r'], 0, undefined);
+    verdict.report(process('w', 'writer'), [report('finalized')]);
+    verdict.judgeSample(process('w', 'writer'), sample({ gauges: { senders: 1, liveSlots: 0 } }));
+    expect(verdict.failures).to.deep.equal(['w: senders is 1 at rest']);
   });
 
   it('growth above the bound is a failure, below it is not; descriptors may not grow with streams', () => {
