@@ -1,7 +1,9 @@
 // What the per-record path allocates: streams between two nodes of one process, each with its lane on a thread of its own, and the sampling
 // heap profiler on all three threads. Owns the run and its table. Times say nothing here: sampling is slow.
 //
-//   npm run bench:allocations [-- --streams 64 --passes 2000 --json]
+//   npm run bench:allocations [-- --streams 64 --records 1 --passes 2000 --json]
+//
+// `--records` is how many each stream gets per pass. What is paid per pass, batch or wake falls with it; what a record costs does not.
 
 import { setImmediate as turn } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
@@ -74,7 +76,8 @@ async function read(anchor: StreamAnchor<number>): Promise<number> {
 async function run(senders: readonly StreamSender<number>[], producer: Velo, passes: number): Promise<void> {
   for (let pass = 0; pass < passes; pass++) {
     // By index: an array's iterator may cost an object per step.
-    for (let i = 0; i < senders.length; i++) while (!senders[i]!.trySend(pass)) await senders[i]!.ready();
+    for (let record = 0; record < perPass; record++)
+      for (let i = 0; i < senders.length; i++) while (!senders[i]!.trySend(pass)) await senders[i]!.ready();
     producer.flushBatch();
     await turn();
   }
@@ -98,7 +101,7 @@ async function measure(streams: number, passes: number): Promise<ReadonlyMap<str
   const found = await samplers.stop(consumer);
   await Promise.all(senders.map((sender) => sender.finalize()));
   for (const items of await Promise.all(reading)) {
-    if (items !== passes + WARM_UP_PASSES) throw new Error(`a reader got ${items} items`);
+    if (items !== (passes + WARM_UP_PASSES) * perPass) throw new Error(`a reader got ${items} items`);
   }
   await Promise.all([producer.close(), consumer.close()]);
   return found;
@@ -107,20 +110,22 @@ async function measure(streams: number, passes: number): Promise<ReadonlyMap<str
 const { values } = parseArgs({
   options: {
     streams: { type: 'string', default: '64' },
+    records: { type: 'string', default: '1' },
     passes: { type: 'string', default: '2000' },
     json: { type: 'boolean', default: false },
   },
 });
 const streams = Number(values.streams);
+const perPass = Number(values.records);
 const passes = Number(values.passes);
-const records = streams * passes;
+const records = streams * perPass * passes;
 const threads = [...(await measure(streams, passes))].map(([thread, allocations]) => {
   const places = Object.entries(allocations)
     .map(([place, bytes]) => ({ place, bytesPerRecord: bytes / records }))
     .sort((a, b) => b.bytesPerRecord - a.bytesPerRecord);
   return { thread, bytesPerRecord: places.reduce((sum, place) => sum + place.bytesPerRecord, 0), places };
 });
-if (values.json) console.log(JSON.stringify({ machine: machine(), streams, passes, records, threads }));
+if (values.json) console.log(JSON.stringify({ machine: machine(), streams, perPass, passes, records, threads }));
 else {
   console.log(`${records} records on ${streams} streams, bytes allocated per record, garbage included`);
   for (const { thread, bytesPerRecord, places } of threads) {
