@@ -45,7 +45,7 @@ export interface OutgoingConnectionOptions {
   readonly metrics: ConnectionMetrics;
   /** What becomes of frames that the peer sends on this socket. */
   readonly hooks: IntakeHooks;
-  /** A connection that stood is lost, and frames may be lost with it. The next submit dials anew. */
+  /** A connection that stood is lost, or a dial failed, and frames may be lost with it. The next submit dials anew. */
   readonly onLost?: () => void;
   readonly connectTimeoutMs?: number;
   readonly queueFrames?: number;
@@ -363,7 +363,7 @@ export class OutgoingConnection implements FrameSource {
     this.#failList(queue, error);
     this.#failList(pending, error);
     if (this.#closing) this.#finish();
-    else if (dial.opened) this.#options.onLost?.();
+    else this.#options.onLost?.();
   }
 
   #failList(list: FrameList, error: VeloError): void {

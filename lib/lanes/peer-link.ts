@@ -19,6 +19,7 @@ import { writeResponseId } from '../wire/response-id.js';
 import { FRAME_MESSAGE, PREAMBLE_LEN, writePreamble } from '../wire/transport-frame.js';
 import { encodeUtf8 } from '../wire/utf8.js';
 import type { BatchShelf } from './batch-shelf.js';
+import { CancelRepeats } from './cancel-repeats.js';
 import { MESSENGER_LANE, type PeerRoute } from './commands.js';
 import { ADMITTED as FRAME_ADMITTED, type OutgoingConnection } from './connection.js';
 import type { Endpoint } from './endpoint.js';
@@ -74,6 +75,7 @@ export class PeerLink {
   /** Those that went as messages; what went in batches, its batcher remembers. */
   private readonly recentCancels = new RecentCancels<Uint8Array>();
   private readonly connections: (OutgoingConnection | undefined)[] = [];
+  private readonly repeats: (CancelRepeats | undefined)[] = [];
   /** Its address has changed since the first. */
   private moved = false;
 
@@ -117,7 +119,9 @@ export class PeerLink {
     let connection = this.connections[k];
     // An idle connection holds nothing but the address that it would dial.
     if (connection === undefined || (this.moved && connection.state === 'idle')) {
-      connection = this.lane.connect(this.endpoint(k), () => this.connectionLost(k));
+      const repeats = this.repeats[k] ?? this.repeatsOf(k);
+      this.repeats[k] = repeats;
+      connection = this.lane.connect(this.endpoint(k), () => repeats.lost());
       this.connections[k] = connection;
     }
     return connection;
@@ -136,10 +140,18 @@ export class PeerLink {
     return udsPath === undefined ? { host, port: lanePorts[lane] ?? port } : { path: lanePath(udsPath, lane) };
   }
 
-  private connectionLost(k: number): void {
-    this.batchers[k]?.connectionLost();
-    if (k === MESSENGER_LANE) this.repeatCancels();
-    this.lane.touch();
+  private repeatsOf(k: number): CancelRepeats {
+    const { lane, recentCancels } = this;
+    const messages = k === MESSENGER_LANE;
+    return new CancelRepeats({
+      now: () => lane.now(),
+      any: () => this.batchers[k]?.mayRepeatCancels === true || (messages && recentCancels.any(lane.now())),
+      again: () => {
+        this.batchers[k]?.repeatCancels();
+        if (messages) this.repeatCancels();
+        lane.touch();
+      },
+    });
   }
 
   /** Sends a frame of the messenger; it rides lane 0. */
@@ -216,6 +228,7 @@ export class PeerLink {
 
   /** Writes what is queued, within the caller's deadline. */
   closeConnections(): Promise<unknown> {
+    for (const repeats of this.repeats) repeats?.stop();
     return Promise.all(this.connections.map((connection) => connection?.close({ drain: true })));
   }
 

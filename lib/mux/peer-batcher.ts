@@ -323,13 +323,13 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     if (this.inbox.owesReplies && !this.writer.parked) this.scheduleRun();
   }
 
-  /** A cancel went so lately that `connectionLost` would say it again: letting go of the batcher now could lose it. */
+  /** A cancel went so lately that `repeatCancels` would say it again: letting go of the batcher now could lose it. */
   get mayRepeatCancels(): boolean {
     return this.recentCancels.any(this.port.now());
   }
 
   /** The connection is gone, and with it whatever had not arrived: cancels are said again. Nothing else is sent twice. */
-  connectionLost(): void {
+  repeatCancels(): void {
     for (const { slotId, sessionHi, sessionLo, action } of this.recentCancels.take(this.port.now()))
       this.inbox.replyLifecycle(slotId, sessionHi, sessionLo, action);
   }

@@ -3,7 +3,7 @@
 import { expect } from 'chai';
 import type { StreamSender, Velo } from '../../lib/index.js';
 import { CuttingProxy } from '../soak/cutting-proxy.js';
-import { failure, openStream, range, streamSuite, until } from '../support/nodes.js';
+import { failure, openStream, pause, range, streamSuite, until } from '../support/nodes.js';
 
 const PATIENCE_MS = 10_000;
 const CREDIT = 8;
@@ -84,6 +84,30 @@ streamSuite('a cancel that is lost with its connection', (host, nodes) => {
     const cancel = proxy.cut(producer.instanceId, 0, { frames: 0, within: 0 }, PATIENCE_MS);
     anchor.cancel();
     expect(await cancel).to.equal(true);
+    await until('it heard', () => sender.cancelled);
+    await sender.close();
+  });
+
+  it('reaches a sender whose node is out of reach for longer than a second', async () => {
+    const { anchor, sender } = await openStream<number>({ consumer, producer });
+    await until('its slot is open', () => consumer.stats().liveSlots === 1);
+    const away = proxy.beAway(producer.instanceId, 1_500);
+    anchor.cancel();
+    await away;
+    expect(sender.cancelled, 'nobody could tell it').to.equal(false);
+    await until('it heard', () => sender.cancelled);
+    await sender.close();
+  });
+
+  it('is not said without pause to whoever drops every connection', async () => {
+    const { anchor, sender } = await openStream<number>({ consumer, producer });
+    await until('its slot is open', () => consumer.stats().liveSlots === 1);
+    proxy.drop(producer.instanceId, true);
+    const cut = proxy.cut(producer.instanceId, 0, { frames: 0, within: 0 }, PATIENCE_MS);
+    anchor.cancel();
+    await cut;
+    await pause(2_500);
+    expect(proxy.drop(producer.instanceId, false)).to.be.within(2, 4);
     await until('it heard', () => sender.cancelled);
     await sender.close();
   });

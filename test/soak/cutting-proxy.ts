@@ -2,7 +2,8 @@
 // one. A hello says where its node is reached, so its address is exchanged for the proxy's; nothing else is ever changed.
 
 import { once } from 'node:events';
-import { connect, createServer, type Server, type Socket } from 'node:net';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
 import { PeerInfo } from '../../lib/index.js';
 import {
   decodeLanePorts,
@@ -36,6 +37,10 @@ interface Relay {
 /** The fronts of one node. */
 class Fronts {
   readonly relays = new Set<Relay>();
+  /** Connections are taken and dropped at once. */
+  drops = false;
+  /** Connections that were dropped so. */
+  dropped = 0;
   private servers: readonly Server[] = [];
   info!: PeerInfo;
 
@@ -64,8 +69,22 @@ class Fronts {
     for (const relay of this.relays) hangUp(relay);
   }
 
+  /** Every connection is cut, and every new one refused for so long. */
+  async beAway(ms: number): Promise<void> {
+    const ports = this.servers.map((server) => (server.address() as AddressInfo).port);
+    this.close();
+    await pause(ms);
+    for (const [i, server] of this.servers.entries()) server.listen(ports[i], LOOPBACK);
+    await Promise.all(this.servers.map((server) => once(server, 'listening')));
+  }
+
   private async front(port: number): Promise<Server> {
     const server = createServer({ noDelay: true, allowHalfOpen: false }, (dialer) => {
+      if (this.drops) {
+        this.dropped += 1;
+        dialer.destroy();
+        return;
+      }
       const upstream = connect({ host: LOOPBACK, port, noDelay: true });
       const relay: Relay = { dialer, upstream, cut: undefined };
       this.relays.add(relay);
@@ -154,6 +173,18 @@ export class CuttingProxy {
     });
     clearTimeout(late);
     return true;
+  }
+
+  /** Nobody reaches the node for so long; every connection to it is cut first. */
+  async beAway(instanceId: string, ms: number): Promise<void> {
+    await this.fronts.get(instanceId)!.beAway(ms);
+  }
+
+  /** Takes every new connection to the node and drops it at once, or no longer. Returns how many it has dropped so. */
+  drop(instanceId: string, drops: boolean): number {
+    const fronts = this.fronts.get(instanceId)!;
+    fronts.drops = drops;
+    return fronts.dropped;
   }
 
   close(): void {

@@ -209,7 +209,7 @@ describe('idle batchers', () => {
     expect(lane.port.take().flatMap(({ records }) => records.map(({ type }) => type))).to.deep.equal(['lifecycle']);
     lane.sweeps(RECENT_CANCEL_MS / SWEEP_MS);
     expect(lane.peer.current).to.equal(batcher);
-    batcher.connectionLost();
+    batcher.repeatCancels();
     lane.endTurn();
     expect(lane.port.take()[0]!.records).to.have.length(1);
     lane.sweeps(RECENT_CANCEL_MS / SWEEP_MS + 1);

@@ -37,13 +37,13 @@ describe('mux: cancels said again', () => {
     control.replyCredit(0x300, 3);
     control.replyClose(0x400, CLOSE_UNKNOWN_SLOT);
     expect(sent(node)).to.have.length(4);
-    node.batcher.connectionLost();
+    node.batcher.repeatCancels();
     expect(sent(node)).to.deep.equal([`lifecycle 1 7:${LIFECYCLE_CANCEL}`]);
     // It was written again, and may be lost again.
-    node.batcher.connectionLost();
+    node.batcher.repeatCancels();
     expect(sent(node)).to.have.length(1);
     node.advance(RECENT_CANCEL_MS + 1);
-    node.batcher.connectionLost();
+    node.batcher.repeatCancels();
     expect(sent(node)).to.deep.equal([]);
   });
 });
