@@ -9,6 +9,7 @@ import { ClientPort, type PortEvents } from './client-port.js';
 import { EV_DATA, EV_RETIRED, routeNumber, rowIdentity, tagGeneration, tagRow } from './commands.js';
 import { FreeRows } from './free-rows.js';
 import type { LaneLink } from './host.js';
+import { LaneEstate, type OrphanSlot } from './lane-estate.js';
 import { type MessageEvents, tellMessages } from './message-events.js';
 import { Sleeper } from './sleeper.js';
 
@@ -36,17 +37,6 @@ export interface ReceiverEnd {
   laneDied(error: VeloError): void;
 }
 
-/** A slot of a peer that a dead lane had open. */
-export type OrphanSlot = NonNullable<ReturnType<ClientRows['receivers']['slotOf']>>;
-
-/** Who must hear of what is over with lanes that died. */
-export interface LaneEstate {
-  /** The peers' mux lanes that slots were opened on, by route number. */
-  readonly routes: ReadonlySet<number>;
-  /** Slots of peers that were open here. At most one per receiver row and life of the lane. */
-  readonly orphans: readonly OrphanSlot[];
-}
-
 export interface Row {
   row: number;
   generation: number;
@@ -59,10 +49,8 @@ export class ClientPlane {
   private readonly sleepers: Sleeper[] = [];
   private readonly senderEnds: (SenderEnd | undefined)[] = [];
   private readonly senderPorts: number[] = [];
-  /** By lane: what slots were opened to through it, see `laneBack`. */
-  private readonly routes: Set<number>[] = [];
-  /** By lane: what those that died left, until one runs in their place. */
-  private readonly estates: { routes: Set<number>; orphans: OrphanSlot[] }[] = [];
+  /** By lane: who must hear of it when it dies. */
+  private readonly estates: LaneEstate[] = [];
   private readonly receiverEnds: (ReceiverEnd | undefined)[] = [];
   private readonly receiverGenerations: number[] = [];
   private readonly freeSenders: FreeRows;
@@ -97,8 +85,7 @@ export class ClientPlane {
     hookClient?.(sleeper.hook);
     this.ports[lane] = port;
     this.sleepers[lane] = sleeper;
-    this.routes[lane] = new Set();
-    this.estates[lane] ??= { routes: new Set(), orphans: [] };
+    this.estates[lane] ??= new LaneEstate();
   }
 
   /**
@@ -113,7 +100,7 @@ export class ClientPlane {
 
   /** The new lane runs: it has read what it was told of the dead. */
   laneRuns(lane: number): void {
-    this.estates[lane] = { routes: new Set(), orphans: [] };
+    this.estates[lane]!.taken(performance.now());
   }
 
   /** Live senders and receivers of this thread. */
@@ -162,7 +149,7 @@ export class ClientPlane {
   /** Names the lane that serves the row, and the peer and mux lane that its slot is opened to. */
   assignSender(row: number, lane: number, peer: number, muxLane: number): void {
     this.senderPorts[row] = lane;
-    this.routes[lane]!.add(routeNumber(peer, muxLane));
+    this.estates[lane]!.opens(routeNumber(peer, muxLane));
   }
 
   /** Tells the lane that the row ends after `count` records. */
@@ -289,15 +276,20 @@ export class ClientPlane {
       if (end.record(bytes, offset, length)) this.woken.push(end);
       return;
     }
-    if (kind === EV_RETIRED) this.onRetired(tag, length > 0);
+    if (kind === EV_RETIRED) this.onRetired(lane, tag, length > 0);
     else tellMessages(this.messages, lane, kind, tag, bytes, offset, length);
   }
 
-  private onRetired(tag: number, discard: boolean): void {
+  private onRetired(lane: number, tag: number, discard: boolean): void {
     const row = tagRow(tag);
     const end = this.receiverEnds[row];
     if (end === undefined || this.receiverGenerations[row] !== tagGeneration(tag)) return;
-    this.rows.receivers.free(row);
+    const { receivers } = this.rows;
+    if (discard || (receivers.requests(row) & RECEIVER_CANCEL) !== 0) {
+      const slot = receivers.slotOf(row);
+      if (slot !== undefined) this.estates[lane]!.cancelled(slot, performance.now());
+    }
+    receivers.free(row);
     this.freeReceiver(row);
     end.retired(discard);
   }
@@ -346,14 +338,14 @@ export class ClientPlane {
     for (let row = 0; row < this.senderEnds.length; row++) {
       if (this.senderPorts[row] === lane) this.endSenderRow(row, error);
     }
-    const { routes, orphans } = this.estates[lane]!;
-    for (const route of this.routes[lane]!) routes.add(route);
-    this.buryReceivers(lane, error, orphans);
+    this.estates[lane]!.died(this.buryReceivers(lane, error), performance.now());
     this.messages.laneDied(lane, error);
   }
 
-  private buryReceivers(lane: number, error: VeloError, orphans: OrphanSlot[]): void {
+  /** Returns the slots that were open. */
+  private buryReceivers(lane: number, error: VeloError): OrphanSlot[] {
     const { receivers } = this.rows;
+    const orphans: OrphanSlot[] = [];
     for (let row = 0; row < this.receiverEnds.length; row++) {
       const end = this.receiverEnds[row];
       if (end === undefined) continue;
@@ -364,5 +356,6 @@ export class ClientPlane {
       this.freeReceiver(row);
       end.laneDied(error);
     }
+    return orphans;
   }
 }

@@ -30,6 +30,8 @@ export interface ReplyWriter {
 export interface ControlListener {
   /** Something was posted that a drain should see. */
   controlPosted(): void;
+  /** A close was. It names no session, so where it must be said again this is said in its place. */
+  closePosted(cancel: LifecycleReply): void;
 }
 
 export class ControlInbox implements ControlSink {
@@ -132,11 +134,12 @@ export class ControlInbox implements ControlSink {
     this.listener.controlPosted();
   }
 
-  replyClose(slotId: number, reason: number): void {
+  replyClose(slotId: number, sessionHi: number, sessionLo: number, reason: number): void {
     if (this.closed) return;
     this.boundReplies();
     this.replies.addClose(slotId, reason);
     this.listener.controlPosted();
+    this.listener.closePosted({ slotId, sessionHi, sessionLo, action: LIFECYCLE_CANCEL });
   }
 
   replyLifecycle(slotId: number, sessionHi: number, sessionLo: number, action: number): void {

@@ -132,8 +132,8 @@ export interface ControlSink {
   postLifecycle(slotId: number, sessionHi: number, sessionLo: number, action: number): void;
   /** Credit for the peer's slot. */
   replyCredit(slotId: number, delta: number): void;
-  /** We close the peer's slot (UnknownSlot or ProtocolError); supersedes its credit. */
-  replyClose(slotId: number, reason: number): void;
+  /** We close the peer's slot of that session (UnknownSlot or ProtocolError); supersedes its credit. */
+  replyClose(slotId: number, sessionHi: number, sessionLo: number, reason: number): void;
   /** Our consumer stops or cancels the peer's slot. Cancel wins over stop. */
   replyLifecycle(slotId: number, sessionHi: number, sessionLo: number, action: number): void;
   /** We refuse an OpenSlot we never admitted. Bounded: beyond the limit it is dropped and counted. */

@@ -184,7 +184,7 @@ export class IngressDelivery {
   private fault(slot: IngressSlot, reason: number): void {
     this.port.refused?.(slot.id, refusalOf(reason));
     this.end(slot, true);
-    this.port.control(true)?.replyClose(slot.id, reason);
+    this.port.control(true)?.replyClose(slot.id, slot.sessionHi, slot.sessionLo, reason);
   }
 }
 

@@ -369,6 +369,10 @@ export class PeerBatcher implements Runnable, WriterEvents, ControlListener, Sin
     this.retryReplies();
   }
 
+  closePosted(cancel: LifecycleReply): void {
+    this.recentCancels.note(cancel, this.port.now());
+  }
+
   controlPosted(): void {
     this.noteWake(WAKE_CONTROL);
   }

@@ -429,9 +429,9 @@ class IngressWorld {
         this.credit.set(id, (this.credit.get(id) ?? 0) + delta);
         sink.replyCredit(id, delta);
       },
-      replyClose: (id, reason) => {
+      replyClose: (id, hi, lo, reason) => {
         note(`close ${id} ${reason}`);
-        sink.replyClose(id, reason);
+        sink.replyClose(id, hi, lo, reason);
       },
       replyLifecycle: (id, hi, lo, action) => {
         note(`lifecycle ${id} ${hi}:${lo} ${action}`);

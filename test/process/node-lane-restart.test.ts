@@ -6,6 +6,7 @@ import { StreamAnchorHandle, unaryHandler, type Velo, type VeloOptions } from '.
 import { decodeLanePorts } from '../../lib/wire/address.js';
 import { RECORD_DATA, RECORD_OPEN_SLOT } from '../../lib/wire/batch.js';
 import { ADDRESS_KEY_LANES, HANDLER_STREAM_CANCEL } from '../../lib/wire/names.js';
+import { CuttingProxy } from '../support/cutting-proxy.js';
 import {
   failure,
   introduce,
@@ -239,6 +240,30 @@ function restartSuite(host: 'piscina' | 'worker', nodes: Nodes): void {
       expect(node.stats()).to.include({ anchors: 0, liveSlots: 0 });
     } finally {
       await peer.close();
+    }
+  });
+
+  it('a cancel that its lane had written, but that did not arrive before it died, is said by the next one', async () => {
+    const node = await mortal();
+    const other = await nodes.make({ host: 'inline' });
+    const proxy = await CuttingProxy.before(other.peerInfo);
+    try {
+      node.registerPeer(proxy.info);
+      other.registerPeer(node.peerInfo);
+      // Dials before the other one says where it really is.
+      await node.refreshHandlers(other.instanceId);
+      const { anchor, sender } = await openStream<number>({ consumer: node, producer: other });
+      await until('it is open', () => node.stats().liveSlots === 1);
+      proxy.lose();
+      anchor.cancel();
+      await until('it is lost', () => proxy.lostBytes > 0);
+      await until('the lane is done with it', () => node.stats().liveSlots === 0);
+      kill(node.workerId, 0, 'exit');
+      await restarted(node);
+      await until('the sender hears', () => sender.cancelled);
+      await sender.close();
+    } finally {
+      await proxy.close();
     }
   });
 

@@ -336,13 +336,15 @@ class Simulation implements Stage {
   }
 
   /**
-   * Every sender knows by now what became of its output; it went where nothing kept it from going. Where records were lost, and then the
-   * cancel too, a sender without credit may wait until its node closes.
+   * Every sender knows by now what became of its output; it went where nothing kept it from going. Where batches are lost on connections
+   * that stand, a sender without credit may wait until its node closes.
    */
   private judgeRetired(stream: Stream): void {
+    const { mood } = this.scenario;
+    const cancelMayBeLost = mood === 'lossy' || mood === 'chaos';
     for (const { attached, end, retired, producer, number } of stream.sessions) {
       if (!attached || !producer.alive || producer.leaving) continue;
-      if (retired === undefined && !this.excuses.isTroubled(stream)) {
+      if (retired === undefined && !(cancelMayBeLost && this.excuses.isTroubled(stream))) {
         const anchor = this.anchors.get(stream)!.anchor.handle.local;
         const slots = describeSlots(producer.velo, anchor);
         this.failed(

@@ -12,8 +12,9 @@ const LOOPBACK = '127.0.0.1';
 export class CuttingProxy {
   /** Bytes towards the node that were lost. */
   lostBytes = 0;
-  private losing = false;
   private readonly sockets = new Set<Socket>();
+  /** Dialed ones whose bytes are lost. */
+  private losing = new WeakSet<Socket>();
 
   private constructor(
     private readonly server: Server,
@@ -36,15 +37,14 @@ export class CuttingProxy {
     return new CuttingProxy(server, new PeerInfo(node.instanceId, entries), port);
   }
 
-  /** Loses everything towards the node from now on, until `cut`. Who sends it hears nothing of that. */
+  /** Loses everything that comes towards the node on the connections that stand now. Who sends it hears nothing of that. */
   lose(): void {
-    this.losing = true;
+    this.losing = new WeakSet(this.sockets);
   }
 
   /** Ends every connection; new ones are whole. */
   cut(): void {
     for (const socket of this.sockets) socket.destroy();
-    this.losing = false;
   }
 
   async close(): Promise<void> {
@@ -56,7 +56,7 @@ export class CuttingProxy {
     const node = connect({ host: LOOPBACK, port: this.nodePort, noDelay: true });
     dialer.setNoDelay(true);
     dialer.on('data', (chunk) => {
-      if (this.losing) this.lostBytes += chunk.length;
+      if (this.losing.has(dialer)) this.lostBytes += chunk.length;
       else node.write(chunk);
     });
     node.on('data', (chunk) => dialer.write(chunk));

@@ -37,7 +37,7 @@ describe('mux credit', () => {
     node.port.take();
     for (let i = 1; i <= 3; i++) {
       node.batcher.control.replyCredit(0x100, 1);
-      node.batcher.control.replyClose(0x200, 3);
+      node.batcher.control.replyClose(0x200, 0, 0, 3);
       node.batcher.control.replyLifecycle(0x300, 0, 1, LIFECYCLE_STOP);
       node.turn();
       node.batcher.kick();

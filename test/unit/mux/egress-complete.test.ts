@@ -126,7 +126,7 @@ describe('mux egress: the end of a linger window', () => {
     node.turn();
     node.advance(400);
     expect(sizes(node)).to.deep.equal([]);
-    node.batcher.control.replyClose(0x100, CLOSE_UNKNOWN_SLOT);
+    node.batcher.control.replyClose(0x100, 0, 0, CLOSE_UNKNOWN_SLOT);
     node.turn();
     // The close is urgent by itself; what it took along was not complete, and counts as a data write.
     expect(sizes(node)).to.deep.equal([7]);

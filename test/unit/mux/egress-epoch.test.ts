@@ -103,7 +103,7 @@ describe('mux egress: epochs and ends', () => {
     const node = new CoreNode({ mux: { replyLingerMs: 0 } });
     const { control } = node.batcher;
     control.replyCredit(0x100, 7);
-    control.replyClose(0x200, CLOSE_UNKNOWN_SLOT);
+    control.replyClose(0x200, 0, 0, CLOSE_UNKNOWN_SLOT);
     control.replyLifecycle(0x300, 0, 4, LIFECYCLE_CANCEL);
     node.port.mode = 'refuse';
     node.turn();

@@ -122,7 +122,7 @@ describe('mux egress: when a batch is written', () => {
     node.turn();
     expect(values(node.port.take())[0]!.slice(0, 2)).to.deep.equal(['1', 'Finalized']);
     node.sendItem(slots[0]!, 2);
-    node.batcher.control.replyClose(0x500, 2);
+    node.batcher.control.replyClose(0x500, 0, 0, 2);
     node.turn();
     expect(node.port.take()[0]!.records.map((record) => record.type)).to.deep.equal(['data', 'close']);
   });

@@ -94,7 +94,7 @@ describe('mux egress: metrics', () => {
     expect(wakes()).to.deep.equal([2, 0, 1, 0, 0]);
     node.advance(5);
     expect(wakes()).to.deep.equal([2, 0, 1, 0, 1]);
-    node.batcher.control.replyClose(0x900, CLOSE_UNKNOWN_SLOT);
+    node.batcher.control.replyClose(0x900, 0, 0, CLOSE_UNKNOWN_SLOT);
     node.sendItem(slots[0]!, 4);
     node.turn();
     expect(wakes()).to.deep.equal([2, 1, 1, 0, 1]);

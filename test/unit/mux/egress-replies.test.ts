@@ -49,7 +49,7 @@ describe('mux egress: replies and control', () => {
     const node = fresh({ replyLingerMs: 250 });
     node.batcher.control.replyCredit(0x100, 7);
     node.turn();
-    node.batcher.control.replyClose(0x200, CLOSE_UNKNOWN_SLOT);
+    node.batcher.control.replyClose(0x200, 0, 0, CLOSE_UNKNOWN_SLOT);
     node.turn();
     expect(node.port.take().map(shape)).to.deep.equal(['credit 1.0 7, close 2.0 2']);
   });
@@ -119,7 +119,7 @@ describe('mux egress: replies and control', () => {
     const { control } = node.batcher;
     control.reject(slotId(9, 0), CLOSE_UNKNOWN_SLOT);
     control.replyCredit(slotId(1, 0), 5);
-    control.replyClose(slotId(2, 0), CLOSE_PROTOCOL_ERROR);
+    control.replyClose(slotId(2, 0), 0, 0, CLOSE_PROTOCOL_ERROR);
     control.replyCredit(slotId(3, 0), 6);
     control.replyLifecycle(slotId(4, 0), 1, 2, LIFECYCLE_STOP);
     expect(flushed(node)).to.deep.equal(['lifecycle 4.0 0, credit 1.0 5, close 2.0 3, credit 3.0 6, close 9.0 2']);
@@ -169,8 +169,8 @@ describe('mux egress: replies and control', () => {
     const node = fresh();
     const { control } = node.batcher;
     control.replyCredit(0x100, 5);
-    control.replyClose(0x100, CLOSE_PROTOCOL_ERROR);
-    control.replyClose(0x100, CLOSE_UNKNOWN_SLOT);
+    control.replyClose(0x100, 0, 0, CLOSE_PROTOCOL_ERROR);
+    control.replyClose(0x100, 0, 0, CLOSE_UNKNOWN_SLOT);
     control.replyCredit(0x100, 5);
     expect(flushed(node)).to.deep.equal(['close 1.0 3']);
     const owner = new FakeOwner();
@@ -192,7 +192,7 @@ describe('mux egress: replies and control', () => {
     control.replyCredit(slotId(1, 3), 4);
     control.replyCredit(slotId(1, 4), 5);
     control.replyCredit(slotId(1, 3), 1);
-    control.replyClose(slotId(1, 4), CLOSE_UNKNOWN_SLOT);
+    control.replyClose(slotId(1, 4), 0, 0, CLOSE_UNKNOWN_SLOT);
     expect(flushed(node)).to.deep.equal(['credit 1.3 5, close 1.4 2']);
     control.replyCredit(slotId(1, 3), 2);
     expect(flushed(node)).to.deep.equal(['credit 1.3 2']);
@@ -236,7 +236,7 @@ describe('mux egress: replies and control', () => {
   it('AK-07 the reject lane keeps 8,192 distinct refusals and counts the rest', () => {
     const node = fresh();
     node.port.mode = 'pend';
-    node.batcher.control.replyClose(0x100, CLOSE_UNKNOWN_SLOT);
+    node.batcher.control.replyClose(0x100, 0, 0, CLOSE_UNKNOWN_SLOT);
     node.turn();
     for (let i = 0; i < 18_192; i++) node.batcher.control.reject(slotId(65_536 + i, 0), CLOSE_PROTOCOL_ERROR);
     node.batcher.control.reject(slotId(65_536, 0), CLOSE_PROTOCOL_ERROR);
@@ -283,7 +283,7 @@ describe('mux egress: replies and control', () => {
     const node = fresh();
     const { control } = node.batcher;
     control.replyCredit(0x100, 5);
-    control.replyClose(0x200, CLOSE_UNKNOWN_SLOT);
+    control.replyClose(0x200, 0, 0, CLOSE_UNKNOWN_SLOT);
     control.reject(0x300, CLOSE_UNKNOWN_SLOT);
     control.replyLifecycle(0x400, 0, 1, LIFECYCLE_CANCEL);
     control.forgetReplies();

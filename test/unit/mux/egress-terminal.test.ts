@@ -229,7 +229,7 @@ describe('mux egress: terminals and clamps', () => {
     node.sendItem(slots[0]!, 1);
     node.batcher.control.replyCredit(0x100, 3);
     node.batcher.control.replyLifecycle(0x200, 0, 9, 1);
-    node.batcher.control.replyClose(0x300, 2);
+    node.batcher.control.replyClose(0x300, 0, 0, 2);
     node.finalize(slots[0]!);
     node.turn();
     expect(node.port.take().map(types)).to.deep.equal(['data', 'data,close', 'lifecycle', 'credit', 'close']);

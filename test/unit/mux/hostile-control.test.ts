@@ -86,7 +86,7 @@ describe('a peer that reads nothing while streams come and go', () => {
     const { control } = node.batcher;
     for (let i = 0; i < REPLY_LIMIT; i++) control.replyCredit(idOf(i), 1);
     expect(node.metrics.controlRefused, 'none of what may be live is refused').to.equal(0);
-    for (let i = REPLY_LIMIT; i < STREAMS; i++) control.replyClose(idOf(i), CLOSE_UNKNOWN_SLOT);
+    for (let i = REPLY_LIMIT; i < STREAMS; i++) control.replyClose(idOf(i), 0, 0, CLOSE_UNKNOWN_SLOT);
     expect(waiting(node)).to.equal(REPLY_LIMIT);
     expect(node.metrics.controlRefused).to.equal(STREAMS - REPLY_LIMIT);
   });
