@@ -206,7 +206,7 @@ export class ClientPort {
   }
 
   private drainTurn(): boolean {
-    const { ingress, memory, workerBell, attention } = this.conduit;
+    const { ingress, workerBell, attention } = this.conduit;
     if (this.waiting.length > 0 || this.roomWaiters.length > 0) {
       this.flushCommands();
       if (this.waiting.length > 0) {
@@ -218,19 +218,39 @@ export class ClientPort {
     }
     let records = 0;
     if (ingress.refresh()) {
-      while (records < RECORDS_PER_TURN && ingress.next()) {
-        records++;
-        if ((ingress.kind & PARCEL) !== 0) {
-          const parcel = this.parcelsIn.take(readU32(memory.bytes, ingress.offset));
-          this.events.record(ingress.kind & KIND_MASK, ingress.tag, parcel, 0, parcel.length);
-        } else this.events.record(ingress.kind, ingress.tag, memory.bytes, ingress.offset, ingress.length);
-      }
+      records = this.takeRecords();
       if (ingress.release()) workerBell.ring();
     }
     const rows = attention.take(this.attentionRows);
-    for (let i = 0; i < rows; i++) this.events.attention(this.attentionRows[i]!);
+    if (rows > 0) this.attend(rows);
     if (records > 0) this.events.burstEnd();
     return ingress.hasWork();
+  }
+
+  // The loops stand alone: V8 keeps what it compiled in the middle of a hot loop although the code behind that loop deoptimizes at each
+  // end of it, and then never compiles the whole function again.
+
+  private takeRecords(): number {
+    const { ingress, memory } = this.conduit;
+    const { bytes } = memory;
+    let records = 0;
+    while (records < RECORDS_PER_TURN && ingress.next()) {
+      records++;
+      if ((ingress.kind & PARCEL) === 0)
+        this.events.record(ingress.kind, ingress.tag, bytes, ingress.offset, ingress.length);
+      else this.takeParcel();
+    }
+    return records;
+  }
+
+  private takeParcel(): void {
+    const { ingress, memory } = this.conduit;
+    const parcel = this.parcelsIn.take(readU32(memory.bytes, ingress.offset));
+    this.events.record(ingress.kind & KIND_MASK, ingress.tag, parcel, 0, parcel.length);
+  }
+
+  private attend(rows: number): void {
+    for (let i = 0; i < rows; i++) this.events.attention(this.attentionRows[i]!);
   }
 
   /** True when the lane published something this end has not taken, or freed room: the look between parking and waiting. */

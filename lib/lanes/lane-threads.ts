@@ -10,6 +10,12 @@ import type { Piscina } from 'piscina';
 import { VeloError } from '../errors.js';
 import { type LaneBoot, type PoolLane, transferList } from './lane-boot.js';
 
+/**
+ * A lane allocates so little that a large young generation is collected once in seconds. By then the chunks of its sockets, which are
+ * counted outside the heap, have made V8 collect the whole heap, several times a second on a busy lane.
+ */
+const LANE_HEAP = { maxYoungGenerationSizeMb: 2 };
+
 export interface LaneThread {
   /** Runs a lane on a thread that has none. Rejects when the thread could not start it. */
   run(boot: LaneBoot): Promise<void>;
@@ -49,6 +55,7 @@ export async function piscinaThreads(file: URL): Promise<MakeThread> {
       // "sync" would freeze a thread whose task has returned, and the lane with it.
       atomics: 'disabled',
       execArgv: [],
+      resourceLimits: LANE_HEAP,
     });
   return (note) => new PoolThread(makePool, file.href, note);
 }
@@ -103,6 +110,7 @@ class PlainThread implements LaneThread {
         workerData: { velomuxLane: boot },
         transferList: transferList(boot),
         execArgv: [],
+        resourceLimits: LANE_HEAP,
       });
       this.worker = worker;
       worker.once('online', resolve);
