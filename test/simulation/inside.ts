@@ -169,19 +169,22 @@ export function tablesOf(lane: Lane): readonly IngressTable[] {
 /** What a node still has in hand. All of it is 0 when it is closed. */
 export function leftovers(node: Velo): Record<string, number> {
   const { plane, calls, registry } = inside(node);
-  const left: Record<string, number> = {
+  // As the node says them: what a lane that died had counted is void.
+  const { liveSlots, heldRecords, withheldRecords, stagedRecords } = node.stats();
+  const heldBytes = lanesOf(node)
+    .flatMap(budgetsOf)
+    .reduce((sum, { used }) => sum + used, 0);
+  return {
     senders: plane.liveRows().senders,
     receivers: plane.liveRows().receivers,
     calls: calls.pending,
     anchors: registry.active,
+    liveSlots,
+    heldRecords,
+    withheldRecords,
+    stagedRecords,
+    heldBytes,
   };
-  for (const lane of lanesOf(node)) {
-    const { liveSlots, heldRecords, withheldRecords, stagedRecords } = metricsOf(lane);
-    const gauges = { liveSlots, heldRecords, withheldRecords, stagedRecords };
-    for (const [name, value] of Object.entries(gauges)) left[name] = (left[name] ?? 0) + value;
-    left.heldBytes = (left.heldBytes ?? 0) + budgetsOf(lane).reduce((sum, { used }) => sum + used, 0);
-  }
-  return left;
 }
 
 /** What a node's lanes say of the streams to one anchor, as text: for messages of failures. */
