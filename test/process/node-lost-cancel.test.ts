@@ -2,8 +2,9 @@
 
 import { expect } from 'chai';
 import type { StreamSender, Velo } from '../../lib/index.js';
+import { REPEAT_INTERVAL_MS } from '../../lib/lanes/cancel-repeats.js';
 import { CuttingProxy } from '../soak/cutting-proxy.js';
-import { failure, openStream, pause, range, streamSuite, until } from '../support/nodes.js';
+import { failure, openStream, range, streamSuite, until } from '../support/nodes.js';
 
 const PATIENCE_MS = 10_000;
 const CREDIT = 8;
@@ -104,10 +105,12 @@ streamSuite('a cancel that is lost with its connection', (host, nodes) => {
     await until('its slot is open', () => consumer.stats().liveSlots === 1);
     proxy.drop(producer.instanceId, true);
     const cut = proxy.cut(producer.instanceId, 0, { frames: 0, within: 0 }, PATIENCE_MS);
+    const begun = performance.now();
     anchor.cancel();
     await cut;
-    await pause(2_500);
-    expect(proxy.drop(producer.instanceId, false)).to.be.within(2, 4);
+    await until('it was said three times more', () => proxy.drop(producer.instanceId, true) >= 3);
+    expect(performance.now() - begun, 'an interval apart').to.be.greaterThan(1.9 * REPEAT_INTERVAL_MS);
+    proxy.drop(producer.instanceId, false);
     await until('it heard', () => sender.cancelled);
     await sender.close();
   });
